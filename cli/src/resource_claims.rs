@@ -249,3 +249,78 @@ fn next_version(mut claim: ResourceClaim) -> ResourceClaim {
     claim.metadata.resource_version = version.to_string().into();
     claim
 }
+
+#[cfg(test)]
+mod tests {
+    use portolan::cache::{Config, Engine};
+
+    use super::*;
+
+    const INPUT: &str = "
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: shared}
+status:
+  allocation: {devices: {results: [{request: r, driver: x, pool: p, device: d}]}}
+  reservedFor: [{resource: pods, name: a, uid: default/a}, {resource: pods, name: b, uid: default/b}]
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: a-own}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: t}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: a}
+spec: {resourceClaims: [{name: all, resourceClaimName: shared}, {name: own, resourceClaimTemplateName: t}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: b}
+spec: {resourceClaims: [{name: all, resourceClaimName: shared}]}
+";
+
+    fn start() -> (ClaimController, Writer, Vec<Pod>) {
+        let objects = portolan_k8s::read(INPUT.as_bytes()).expect("valid");
+        let claims = ClaimController::of(&objects.devices, &objects.pods, &[]).expect("has claims");
+        let config = Config::default().with_store(claims.devices().clone());
+        (claims, Engine::inline(config).0, objects.pods)
+    }
+
+    fn release(claims: &mut ClaimController, writer: &mut Writer, pod: &Pod) {
+        let events = claims.release(pod, devices(writer).expect("a store"));
+        apply(writer, pod, events).expect("accepted");
+    }
+
+    #[test]
+    fn a_generated_claim_has_a_free_name_and_is_deleted_with_its_pod() {
+        let (mut claims, mut writer, pods) = start();
+        let pod = claims.create_in(&mut writer, &pods[0]).expect("created");
+        let own = |writer: &Writer| {
+            let found = devices(writer).expect("a store").claims();
+            found.get(&"default".into(), &"a-own-1".into()).cloned()
+        };
+        assert!(own(&writer).is_some_and(|claim| claim.metadata.is_controlled_by(&pod)));
+        // A second time, the same claim is found.
+        let again = claims.create_in(&mut writer, &pods[0]).expect("created");
+        assert_eq!(again.claim_statuses, pod.claim_statuses);
+        release(&mut claims, &mut writer, &pods[0]);
+        assert!(own(&writer).is_none());
+    }
+
+    #[test]
+    fn a_shared_claim_is_free_when_its_last_pod_has_ended() {
+        let (mut claims, mut writer, pods) = start();
+        let mut left = Vec::new();
+        for pod in &pods {
+            release(&mut claims, &mut writer, pod);
+            let all = devices(&writer).expect("a store").claims();
+            let shared = all.get(&"default".into(), &"shared".into()).expect("kept");
+            left.push((shared.status.reserved_for.len(), shared.status.allocation.is_some()));
+        }
+        assert_eq!(left, [(1, true), (0, false)]);
+    }
+}

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::ValueEnum;
 use portolan::cache::{
     AccountDump, Cluster, Movements, NodeDump, PreemptionMark, PreemptionMarks, Suggestion,
 };
 use portolan::model::{Name, NodeResources, NonZero, ObjectKind, Pod, PodClass, Resources, Uid};
+use portolan_dra::model::{ResourceClaim, ResourceClaimTemplate};
+use portolan_k8s::DeviceObjects;
 use serde_json::{Map, Value, json};
 
 use crate::cluster::{self, Loaded};
@@ -171,6 +174,15 @@ fn stores(loaded: &Loaded) -> String {
             add(kind.as_str(), objects, cluster.generation_of(kind).0, String::new());
         }
     }
+    for (kind, keys) in device_objects(loaded).into_iter().filter(|(_, keys)| !keys.is_empty()) {
+        let allocated = loaded.devices.claims.iter().filter(|it| it.status.allocation.is_some());
+        let what = match kind {
+            "ResourceClaim" => format!("{} allocated", allocated.count()),
+            _ => String::new(),
+        };
+        // The engine starts with them.
+        add(kind, keys.len(), 0, what);
+    }
     if let Some(places) = cluster.reservations() {
         let available = places.iter().filter(|place| place.is_available()).count();
         let what = format!("{available} available, {} matched", places.len() - available);
@@ -192,6 +204,20 @@ fn stores(loaded: &Loaded) -> String {
         text.push_str(&line(note));
     }
     text
+}
+
+/// The kinds of dynamic resource allocation, with the namespaces and names of the objects.
+fn device_objects(loaded: &Loaded) -> [(&'static str, BTreeSet<(Name, Name)>); 4] {
+    let DeviceObjects { classes, slices, claims, templates, .. } = &loaded.devices;
+    let cluster_scoped = |name: &Name| (Name::default(), name.clone());
+    let of_claim = |of: &Arc<ResourceClaim>| (of.namespace().clone(), of.name().clone());
+    let of_template = |of: &Arc<ResourceClaimTemplate>| (of.namespace().clone(), of.name().clone());
+    [
+        ("DeviceClass", classes.iter().map(|of| cluster_scoped(of.name())).collect()),
+        ("ResourceSlice", slices.iter().map(|of| cluster_scoped(of.name())).collect()),
+        ("ResourceClaim", claims.iter().map(of_claim).collect()),
+        ("ResourceClaimTemplate", templates.iter().map(of_template).collect()),
+    ]
 }
 
 /// kubectl's short names of kinds.
@@ -244,8 +270,8 @@ fn rows(loaded: &Loaded, text: &str, shown: &Shown<'_>) -> Result<String, Comman
         Some("reservations") => reservations(cluster),
         Some("movements") => movements(cluster),
         Some(_) => marks(cluster),
-        None => match ObjectKind::ALL.into_iter().find(|kind| names(store, kind.as_str())) {
-            Some(kind) => Ok(objects(cluster, kind, shown)),
+        None => match keys_of(loaded, store) {
+            Some((kind, keys)) => Ok(objects(kind, keys, shown)),
             None => Err(CommandError::Usage(format!(
                 "store {:?} does not exist: choose nodes, pods, reservations, movements, marks, or \
                  a kind of objects; without --store, the stores are listed",
@@ -436,17 +462,29 @@ pub(super) fn needs_godel() -> CommandError {
     CommandError::Usage("this store needs Gödel semantics: pass --godel SCHEDULER_TYPE".to_owned())
 }
 
-fn objects(cluster: &Cluster, kind: ObjectKind, shown: &Shown<'_>) -> String {
+/// The kind of objects that the text names, and their namespaces and names.
+fn keys_of(loaded: &Loaded, text: &str) -> Option<(&'static str, Vec<(String, String)>)> {
+    let mut kinds = ObjectKind::ALL.into_iter();
+    if let Some(kind) = kinds.find(|kind| names(text, kind.as_str())) {
+        let mut keys = loaded.writer.cluster().object_keys(kind);
+        keys.sort();
+        return Some((kind.as_str(), keys));
+    }
+    let mut kinds = device_objects(loaded).into_iter();
+    let (kind, keys) = kinds.find(|(kind, _)| names(text, kind))?;
+    let text = |(namespace, name): (Name, Name)| (namespace.to_string(), name.to_string());
+    Some((kind, keys.into_iter().map(text).collect()))
+}
+
+fn objects(kind: &str, keys: Vec<(String, String)>, shown: &Shown<'_>) -> String {
     let (mut table, mut listed) = (plain(["namespace", "name"]), Vec::new());
-    let mut keys = cluster.object_keys(kind);
-    keys.sort();
     for (namespace, name) in keys {
         if shown.is_in(&namespace) {
             listed.push(name.clone());
             table.add_row(row([namespace, name]));
         }
     }
-    shown.list(&kind.as_str().to_lowercase(), &listed, table.trim_fmt())
+    shown.list(&kind.to_lowercase(), &listed, table.trim_fmt())
 }
 
 /// All stores.
@@ -466,6 +504,13 @@ fn json(loaded: &Loaded) -> Value {
         let of = json!({ "generation": generation, "objects": keys });
         (!keys.is_empty()).then(|| (kind.as_str().to_owned(), of))
     });
+    let devices = device_objects(loaded).into_iter().filter(|(_, keys)| !keys.is_empty());
+    let devices = devices.map(|(kind, keys)| {
+        let keys =
+            keys.iter().map(|(namespace, name)| json!({ "namespace": namespace, "name": name }));
+        let of = json!({ "generation": 0, "objects": keys.collect::<Vec<_>>() });
+        (kind.to_owned(), of)
+    });
     let pending: Vec<Value> = loaded
         .pending
         .iter()
@@ -479,7 +524,7 @@ fn json(loaded: &Loaded) -> Value {
         "used_claims": dump.used_claims,
         "images": dump.images,
         "group_members": dump.group_members,
-        "objects": objects.collect::<Map<_, _>>(),
+        "objects": objects.chain(devices).collect::<Map<_, _>>(),
         "notes": loaded.notes,
         "input": loaded.intake.json(),
     });

@@ -17,8 +17,16 @@ impl Server {
     }
 }
 
+/// Schedulers do not read templates, and what-if questions create claims from them.
+const RESOURCE_CLAIM_TEMPLATES: Resource = Resource {
+    kind: "ResourceClaimTemplate",
+    api_version: "resource.k8s.io/v1",
+    plural: "resourceclaimtemplates",
+    is_namespaced: true,
+};
+
 /// The kinds that the commands use.
-const KINDS: [Resource; 18] = [
+const KINDS: [Resource; 22] = [
     Resource::NODES,
     Resource::PODS,
     Resource::NAMESPACES,
@@ -37,6 +45,10 @@ const KINDS: [Resource; 18] = [
     Resource::CSI_DRIVERS,
     Resource::CSI_STORAGE_CAPACITIES,
     Resource::VOLUME_ATTACHMENTS,
+    Resource::DEVICE_CLASSES,
+    Resource::RESOURCE_SLICES,
+    Resource::RESOURCE_CLAIMS,
+    RESOURCE_CLAIM_TEMPLATES,
 ];
 
 /// Lists all objects of the cluster. The lists are read one after the other, so an object may refer to one that was

@@ -7,6 +7,8 @@ use portolan::cache::{Cluster, Event};
 use portolan::model::{
     Name, Node, NodeSelectorTerm, Object, Operator, Pod, PodSpec, Requirement, Template, Uid,
 };
+use portolan_dra::Devices;
+use portolan_dra::store::DeviceEvent;
 use portolan_k8s::{ControllerKind, PodController};
 
 use crate::error::CommandError;
@@ -75,6 +77,11 @@ impl Daemons {
         });
         for object in new.objects.into_iter().chain(claims) {
             world.apply(Event::PutObject(object), of)?;
+        }
+        // Without claims in the cluster, no pod uses the devices.
+        for slice in new.slices.into_iter().filter(|_| world.simulation.claims.is_some()) {
+            let event = DeviceEvent::PutSlice(slice.into());
+            world.apply(Event::custom::<Devices>(event), of)?;
         }
         let mut reader = world.reader()?;
         let mut placed = 0;

@@ -1,4 +1,4 @@
-//! The model of new nodes: a node, with the objects that limit its volumes.
+//! The model of new nodes: a node, with the objects that limit its volumes and those of its devices.
 //!
 //! A new node is like its model when that is in service. The cordon, and the taints of a node's condition, are left
 //! out: they are the model's present state (cluster-autoscaler leaves out the same taints of its templates). Labels
@@ -12,6 +12,10 @@ use portolan::model::{
     CsiNode, CsiStorageCapacity, HOSTNAME, InTreePlugin, LabelSelector, Labels, Name, Node,
     NodeLabels, Object, Operator, Pod, Requirement, Taint, VolumeSource,
 };
+use portolan_dra::Devices;
+use portolan_dra::model::ResourceSlice;
+use portolan_dra::store::PoolId;
+use portolan_k8s::Objects;
 
 use super::difference::Row;
 
@@ -46,26 +50,31 @@ pub(super) struct Model {
     csi_node: Option<Arc<CsiNode>>,
     /// The capacities of storage that only the node can access.
     capacities: Vec<Arc<CsiStorageCapacity>>,
+    /// The devices of the node.
+    slices: Vec<Arc<ResourceSlice>>,
 }
 
 /// A new node.
 pub(super) struct New {
     pub(super) node: Node,
     pub(super) objects: Vec<Object>,
+    pub(super) slices: Vec<ResourceSlice>,
     /// Whether the limits of its volumes are known: the model has a CSINode.
     pub(super) has_limits: bool,
 }
 
 impl Model {
     /// The model with its objects, of which those beside it take precedence over those of the cluster.
-    pub(super) fn of(node: Node, beside: &[Object], cluster: &Cluster) -> Model {
+    pub(super) fn of(node: Node, beside: &Objects, cluster: &Cluster) -> Model {
+        let slices = slices(&node.name, beside, cluster);
+        let beside = &beside.objects;
         let csi_node = beside.iter().find_map(|object| match object {
             Object::CsiNode(it) if it.name == node.name => Some(it.clone()),
             _ => None,
         });
         let objects = cluster.objects();
         let csi_node = csi_node.or_else(|| objects.csi_nodes.get("", &node.name).cloned());
-        let mut model = Model { node, csi_node, capacities: Vec::new() };
+        let mut model = Model { node, csi_node, capacities: Vec::new(), slices };
         let of_file = beside.iter().filter_map(|object| match object {
             Object::CsiStorageCapacity(it) => Some(it),
             _ => None,
@@ -129,7 +138,24 @@ impl Model {
             Object::from(CsiStorageCapacity { name, nodes, ..CsiStorageCapacity::clone(it) })
         });
         let objects = csi_node.chain(capacities).collect();
-        New { node, objects, has_limits: self.csi_node.is_some() }
+        let slices = self.slices.iter().map(|it| self.slice(it, &name)).collect();
+        New { node, objects, slices, has_limits: self.csi_node.is_some() }
+    }
+
+    /// A slice of the copy. Its pool has the slices of the model only, even if the model shares its pool.
+    fn slice(&self, of: &ResourceSlice, name: &Name) -> ResourceSlice {
+        let mut copy = of.clone();
+        let pool = &of.spec.pool.name;
+        let is_same = |it: &&Arc<ResourceSlice>| PoolId::of(it) == PoolId::of(of);
+        let count = self.slices.iter().filter(is_same).count();
+        copy.metadata.name = format!("{}-{name}", of.name()).into();
+        copy.spec.node_name = Some(name.clone());
+        copy.spec.pool.resource_slice_count = i64::try_from(count).unwrap_or(i64::MAX);
+        copy.spec.pool.name = match *pool == self.node.name {
+            true => name.clone(),
+            false => format!("{pool}-{name}").into(),
+        };
+        copy
     }
 
     /// The selector of the copy's own segment.
@@ -140,6 +166,20 @@ impl Model {
             false => it.clone(),
         });
         LabelSelector::All(own.collect())
+    }
+}
+
+/// The slices of a node, beside it or else in the cluster.
+fn slices(node: &Name, beside: &Objects, cluster: &Cluster) -> Vec<Arc<ResourceSlice>> {
+    let is_own = |slice: &&Arc<ResourceSlice>| slice.spec.node_name.as_ref() == Some(node);
+    let own: Vec<_> = beside.devices.slices.iter().filter(is_own).cloned().collect();
+    let Ok(devices) = cluster.store::<Devices>() else { return own };
+    match own.is_empty() {
+        true => {
+            let pools = devices.slices().pools_for(node);
+            pools.flat_map(|(_, pool)| pool.slices().iter().filter(is_own).cloned()).collect()
+        }
+        false => own,
     }
 }
 
@@ -205,8 +245,8 @@ mod tests {
         writer.put_object(csi_node).expect("accepted");
         writer.put_object(capacity("own", "topology.disk.example/node")).expect("accepted");
         writer.put_object(capacity("shared", SHARED[0])).expect("accepted");
-        let model = Model::of(like, &[], writer.cluster());
-        let New { node, objects, has_limits } = model.copy("n1-1".into());
+        let model = Model::of(like, &Objects::default(), writer.cluster());
+        let New { node, objects, has_limits, .. } = model.copy("n1-1".into());
         let labels = ["kubernetes.io/hostname", "topology.disk.example/node", SHARED[1], SHARED[0]];
         let values = labels.map(|key| node.labels.get(key).unwrap_or("none"));
         assert_eq!(values, ["n1-1", "n1-1", "none", "n1"]);

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use portolan::cache::Cluster;
 use portolan::model::{Name, Node};
+use portolan_k8s::Objects;
 
 use crate::cluster;
 use crate::error::CommandError;
@@ -88,7 +89,7 @@ impl Copies {
         };
         let node = Node::clone(&node);
         can_run_pods(&node).map_err(|what| CommandError::Usage(format!("--add {name}: {what}")))?;
-        Ok((Model::of(node, &[], cluster), name.into()))
+        Ok((Model::of(node, &Objects::default(), cluster), name.into()))
     }
 
     /// The first node of a file, with its objects in the file.
@@ -98,24 +99,24 @@ impl Copies {
         cluster: &Cluster,
         answer: &mut Answer,
     ) -> Result<(Model, Name), CommandError> {
-        let objects = cluster::read(std::slice::from_ref(&file))?;
+        let mut objects = cluster::read(std::slice::from_ref(&file))?;
         let intake = &mut answer.intake;
         intake.count(&objects);
-        const USED: [&str; 3] = ["Node", "CSINode", "CSIStorageCapacity"];
+        const USED: [&str; 4] = ["Node", "CSINode", "CSIStorageCapacity", "ResourceSlice"];
         for (kind, number) in objects.read.iter().filter(|(kind, _)| !USED.contains(kind)) {
             let unused = if *kind == "Pod" { objects.pods.len() } else { *number };
             intake.unread(kind, unused, "not used by --add");
         }
         let more = objects.nodes.len().saturating_sub(1);
         intake.unread("Node", more, "--add copies the first node of a file");
-        let Some(node) = objects.nodes.into_iter().next() else {
+        let Some(node) = std::mem::take(&mut objects.nodes).into_iter().next() else {
             let what =
                 format!("no nodes found: --add {}xFILE copies the first node of FILE", self.count);
             return Err(CommandError::File { file, what });
         };
         can_run_pods(&node).map_err(|what| CommandError::File { file, what })?;
         let name = node.name.clone();
-        Ok((Model::of(node, &objects.objects, cluster), name))
+        Ok((Model::of(node, &objects, cluster), name))
     }
 }
 

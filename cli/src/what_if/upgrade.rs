@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use portolan::cache::Cluster;
 use portolan::model::{Name, Node, Pod};
-use portolan_k8s::IntOrPercent;
+use portolan_k8s::{IntOrPercent, Objects};
 
 use crate::error::CommandError;
 use crate::text::count;
@@ -163,7 +163,7 @@ fn begin(
                 "--upgrade: the new node would be named {name}, which exists: rename that node"
             )));
         }
-        let model = Model::of(Node::clone(node), &[], reader.refresh());
+        let model = Model::of(Node::clone(node), &Objects::default(), reader.refresh());
         daemons.join(model.copy(name), world)?;
     }
     world.schedule()?;

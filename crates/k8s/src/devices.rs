@@ -137,3 +137,65 @@ pub(super) fn named(metadata: &Metadata, path: &Path<'_>) -> Result<(), ReadErro
         false => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::read;
+
+    #[test]
+    fn objects_of_all_served_versions_are_read_alike() {
+        let old = r#"{"apiVersion": "resource.k8s.io/v1beta1", "kind": "ResourceClaim", "metadata": {"name": "a"},
+            "spec": {"devices": {"requests": [{"name": "gpu", "deviceClassName": "gpu", "count": 2}]}}}
+            {"apiVersion": "resource.k8s.io/v1beta1", "kind": "ResourceClaimTemplate", "metadata": {"name": "t"},
+            "spec": {"spec": {"devices": {"requests": [{"name": "gpu", "deviceClassName": "gpu", "count": 2}]}}}}"#;
+        let new = "
+apiVersion: v1
+kind: List
+items:
+- apiVersion: resource.k8s.io/v1beta2
+  kind: ResourceClaim
+  metadata: {name: a}
+  spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu, count: 2}}]}}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplateList
+items:
+- metadata: {name: t, namespace: default}
+  spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu, count: 2}}]}}}
+";
+        let [old, new] = [old, new].map(|text| read(text.as_bytes()).unwrap().devices);
+        assert_eq!(old.claims, new.claims);
+        assert_eq!(old.templates, new.templates);
+        let exactly = old.claims[0].spec.devices.requests[0].exactly.as_ref().unwrap();
+        assert_eq!((&*exactly.device_class_name, exactly.count), ("gpu", Some(2)));
+        assert_eq!(old.templates[0].spec.spec, old.claims[0].spec);
+    }
+
+    #[test]
+    fn claims_get_a_namespace_and_a_uid() {
+        let text = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: a}\n";
+        let objects = read(text.as_bytes()).unwrap();
+        let metadata = &objects.devices.claims[0].metadata;
+        assert_eq!((&*metadata.namespace, &*metadata.uid), ("default", "default/a"));
+        let fields: Vec<&str> = objects.defaulted.iter().map(|it| &*it.field).collect();
+        assert_eq!(fields, ["metadata.namespace", "metadata.uid"]);
+        assert!(objects.devices.store().claims().get(&"default".into(), &"a".into()).is_some());
+    }
+
+    #[test]
+    fn errors_name_the_field() {
+        let path = |version: &str, spec: &str| {
+            let text = format!(
+                "apiVersion: resource.k8s.io/{version}\nkind: ResourceSlice\nmetadata: {{name: a}}\nspec: {spec}\n"
+            );
+            let error = read(text.as_bytes()).unwrap_err();
+            (error.path().to_owned(), error.line())
+        };
+        let spec = "{devices: [{name: a, basic: {}, taints: 7}]}";
+        assert_eq!(path("v1", spec), ("spec.devices[0].taints".to_owned(), Some(4)));
+        assert_eq!(path("v1beta1", spec).0, "spec.devices[0].taints");
+        assert_eq!(path("v1alpha3", "{}").0, "apiVersion");
+        let unnamed = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\n";
+        assert_eq!(read(unnamed.as_bytes()).unwrap_err().path(), "metadata.name");
+    }
+}

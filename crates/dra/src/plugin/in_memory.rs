@@ -221,3 +221,55 @@ impl Backend for DryRunBackend {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use portolan::cache::Config;
+    use serde_json::json;
+
+    use super::*;
+
+    fn claim(version: &str) -> ResourceClaim {
+        serde_json::from_value(json!({
+            "metadata": {"namespace": "d", "name": "c", "uid": "u", "resourceVersion": version},
+            "status": {"allocation": {"devices": {"results": [
+                {"request": "r", "driver": "x", "pool": "p", "device": "0", "bindingConditions": ["ready"]},
+            ]}}},
+        }))
+        .unwrap()
+    }
+
+    fn backend() -> (Engine, InMemoryBackend) {
+        let engine = Engine::shared(Config::default().with_store(Devices::default()));
+        let backend = InMemoryBackend::new(&engine);
+        let free = ResourceClaim { status: Default::default(), ..claim("1") };
+        backend.submit(DeviceEvent::PutClaim(free.into())).unwrap();
+        (engine, backend)
+    }
+
+    #[test]
+    fn allocated_devices_are_prepared_at_once() {
+        let (_engine, backend) = backend();
+        let stored = backend.update_status(&claim("1")).unwrap();
+        assert_eq!(&*stored.metadata.resource_version, "2");
+        assert_eq!(&*stored.status.devices[0].conditions[0].kind, "ready");
+        assert_eq!(backend.get("d", "c"), Ok(stored));
+    }
+
+    #[test]
+    fn outdated_claims_are_refused() {
+        let (_engine, backend) = backend();
+        backend.update_status(&claim("1")).unwrap();
+        assert!(matches!(backend.update_status(&claim("1")), Err(ApiError::Conflict(_))));
+        backend.delete(&claim("2")).unwrap();
+        assert!(matches!(backend.update_status(&claim("2")), Err(ApiError::NotFound(_))));
+    }
+
+    #[test]
+    fn waiting_takes_time() {
+        let (_engine, backend) = backend();
+        backend.set_time(Timestamp::from_secs(5));
+        backend.wait(Duration::from_secs(2));
+        assert_eq!(backend.now(), Timestamp::from_secs(7));
+    }
+}

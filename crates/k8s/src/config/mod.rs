@@ -352,6 +352,10 @@ struct WireConfiguration {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use portolan_dra::plugin::DryRunBackend;
+
     use super::*;
 
     const HEAD: &str = Configuration::DEFAULT;
@@ -400,6 +404,31 @@ mod tests {
         let text = text.replace("{name: GangScheduling}, ", "");
         let framework = &read(&text).unwrap().profiles[0].framework;
         assert_eq!(names(framework, Point::Permit), ["GangScheduling"]);
+    }
+
+    #[test]
+    fn profiles_of_a_cluster_allocate_devices_before_preemption() {
+        let registry = Registry::of_cluster(Arc::new(DryRunBackend));
+        let read = |text: &str| {
+            let text = format!("{HEAD}profiles:\n- {text}\n");
+            Configuration::read(&text, &registry, &Handle::default())
+        };
+        let framework = |text: &str| read(text).unwrap().profiles.remove(0).framework;
+        let default = framework("schedulerName: a");
+        let after = ["DynamicResources", "DefaultPreemption"];
+        assert_eq!(names(&default, Point::PostFilter), after);
+        assert!(at(&default, Point::Score).contains(&("DynamicResources", 2)));
+        let without = framework("plugins: {multiPoint: {disabled: [{name: DynamicResources}]}}");
+        assert!(!names(&without, Point::Filter).contains(&"DynamicResources"));
+        let args = |args: &str| {
+            read(&format!("pluginConfig: [{{name: DynamicResources, args: {{{args}}}}}]"))
+                .map(drop)
+                .map_err(|error| error.args().unwrap().field().to_owned())
+        };
+        assert_eq!(args("filterTimeout: 0s, bindingTimeout: 1s"), Ok(()));
+        assert_eq!(args("filterTimeout: -1s"), Err("filterTimeout".to_owned()));
+        assert_eq!(args("bindingTimeout: 999ms"), Err("bindingTimeout".to_owned()));
+        assert_eq!(args("bindingTimeout: soon"), Err("bindingTimeout".to_owned()));
     }
 
     #[test]
