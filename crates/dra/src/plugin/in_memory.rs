@@ -269,7 +269,7 @@ mod tests {
     fn waiting_takes_time() {
         let (_engine, backend) = backend();
         backend.set_time(Timestamp::from_secs(5));
-        backend.wait(Duration::from_secs(2));
+        backend.wait(Duration::from_secs(2), &PodInPreBind::default()).unwrap();
         assert_eq!(backend.now(), Timestamp::from_secs(7));
     }
 }
