@@ -264,12 +264,4 @@ mod tests {
         backend.delete(&claim("2")).unwrap();
         assert!(matches!(backend.update_status(&claim("2")), Err(ApiError::NotFound(_))));
     }
-
-    #[test]
-    fn waiting_takes_time() {
-        let (_engine, backend) = backend();
-        backend.set_time(Timestamp::from_secs(5));
-        backend.wait(Duration::from_secs(2));
-        assert_eq!(backend.now(), Timestamp::from_secs(7));
-    }
 }
