@@ -200,14 +200,6 @@ fn generated(
     name: Name,
     template: &ResourceClaimTemplate,
 ) -> ResourceClaim {
-    let owner = OwnerReference {
-        api_version: "v1".into(),
-        kind: "Pod".into(),
-        name: pod.name.clone(),
-        uid: pod.uid.to_string().into(),
-        controller: Some(true),
-        block_owner_deletion: Some(true),
-    };
     let spec = &template.spec;
     let mut annotations = spec.metadata.annotations.clone();
     annotations.insert(ENTRY.into(), entry.name.clone());
@@ -217,7 +209,7 @@ fn generated(
         namespace: pod.namespace().clone(),
         resource_version: "1".into(),
         annotations,
-        owner_references: vec![owner],
+        owner_references: vec![OwnerReference::to_pod(pod)],
         rest: spec.metadata.rest.clone(),
         ..Metadata::default()
     };

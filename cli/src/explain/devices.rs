@@ -7,7 +7,7 @@ use std::sync::Arc;
 use portolan::model::{Name, Node, Pod, PodResourceClaim};
 use portolan::plugin::{Evaluation, Status};
 use portolan_dra::Devices;
-use portolan_dra::allocator::{CelSelectors, NodePools, Selectors, are_tolerated};
+use portolan_dra::allocator::{NodePools, Selectors, are_tolerated};
 use portolan_dra::model::{
     AllocationMode, Device, DeviceClass, DeviceResult, ExactRequest, ResourceClaim,
     ResourceClaimTemplate, ResourceSlice, Selector,
@@ -47,8 +47,12 @@ pub(super) fn facts(
     if rejected.is_empty() {
         return Vec::new();
     }
-    let report =
-        Report { trial, devices, users: Users::of(devices, objects), cel: Default::default() };
+    let report = Report {
+        trial,
+        devices,
+        users: Users::of(devices, objects),
+        selectors: Selectors::default(),
+    };
     let mut facts = missing(trial.pod, devices, objects);
     for claim in claims_of(trial.pod, devices) {
         let key = claim.key();
@@ -162,7 +166,7 @@ struct Report<'t> {
     trial: Trial<'t>,
     devices: &'t Devices,
     users: Users,
-    cel: CelSelectors,
+    selectors: Selectors,
 }
 
 /// The devices of a node, as far as one request is concerned.
@@ -266,7 +270,7 @@ impl Report<'_> {
     ) -> Option<String> {
         selectors.find_map(|selector| {
             let expression = &selector.cel.as_ref()?.expression;
-            match self.cel.matches(expression, slice, index) {
+            match self.selectors.matches(expression, slice, index) {
                 Ok(true) => None,
                 Ok(false) => Some(expression.to_string()),
                 Err(error) => Some(format!("{expression} ({error})")),

@@ -3,99 +3,20 @@
 //!
 //! A cycle decides on a node, assumes the pod there and reserves its devices; claims are stored afterwards, untimed.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use portolan::cache::{Config, Engine, Reader, Snapshot, Writer};
-use portolan::model::{Pod, PodResourceClaim, Timestamp, node, pod};
-use portolan::plugin::{Cycle, Handle, PodInPreBind, Snapshots};
+use portolan::cache::{Config, Engine, Event};
+use portolan::model::{PodResourceClaim, node, pod};
+use portolan::plugin::{Cycle, Handle};
 use portolan::{Algorithm, AlgorithmConfig, Framework};
-use portolan_dra::allocator::{SelectorError, Selectors};
-use portolan_dra::model::{ResourceClaim, ResourceSlice};
-use portolan_dra::plugin::{ApiError, Backend, ExtendedClaimStatus};
+use portolan_dra::plugin::{Backend, InMemoryBackend};
 use portolan_dra::store::DeviceEvent;
 use portolan_dra::{Devices, DynamicResources};
 use serde_json::{Value, json};
 
 const NODES: usize = 1_000;
 const DRIVER: &str = "gpu.example.com";
-
-/// Stands for CEL: an expression is the name of a driver.
-struct Drivers;
-
-impl Selectors for Drivers {
-    fn matches(
-        &self,
-        expression: &Arc<str>,
-        slice: &Arc<ResourceSlice>,
-        _: usize,
-    ) -> Result<bool, SelectorError> {
-        Ok(*expression == slice.spec.driver)
-    }
-}
-
-/// An engine without an API server: claims are stored as they are sent.
-struct World(Mutex<(Writer, Reader)>);
-
-impl World {
-    fn with<T>(&self, work: impl FnOnce(&mut Writer, &Reader) -> T) -> T {
-        let mut engine = self.0.lock().expect("no thread panics");
-        let (writer, reader) = &mut *engine;
-        work(writer, reader)
-    }
-}
-
-impl Snapshots for World {
-    fn snapshot(&self) -> Arc<Snapshot> {
-        self.with(|_, reader| reader.snapshot())
-    }
-}
-
-impl Backend for World {
-    fn submit(&self, event: DeviceEvent) -> Result<(), String> {
-        self.with(|writer, _| {
-            writer.change::<Devices>(event).map_err(|error| error.to_string())?;
-            writer.publish();
-            Ok(())
-        })
-    }
-
-    fn get(&self, _: &str, name: &str) -> Result<ResourceClaim, ApiError> {
-        Err(ApiError::NotFound(name.to_owned()))
-    }
-
-    fn create(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
-        Ok(claim.clone())
-    }
-
-    fn update(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
-        Ok(claim.clone())
-    }
-
-    fn update_status(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
-        Ok(claim.clone())
-    }
-
-    fn remove_reservation(&self, of: &ResourceClaim, _: &Pod) -> Result<ResourceClaim, ApiError> {
-        Ok(of.clone())
-    }
-
-    fn delete(&self, _: &ResourceClaim) -> Result<(), ApiError> {
-        Ok(())
-    }
-
-    fn set_extended_status(&self, _: &Pod, _: &ExtendedClaimStatus) -> Result<(), ApiError> {
-        Ok(())
-    }
-
-    fn now(&self) -> Timestamp {
-        Timestamp::from_secs(1)
-    }
-
-    fn wait(&self, _: Duration, _: &PodInPreBind) -> Result<(), String> {
-        Ok(())
-    }
-}
 
 /// Devices and claims to schedule.
 struct Scenario {
@@ -171,24 +92,26 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn run(scenario: Scenario) -> Result<(), Box<dyn std::error::Error>> {
     let Scenario { name, slices, exactly, constraints, pods } = scenario;
     let config = Config::default().with_store(Devices::default());
-    let world = Arc::new(World(Mutex::new(Engine::inline(config))));
+    let engine = Engine::shared(config);
+    let backend = Arc::new(InMemoryBackend::new(&engine));
     let class = json!({
         "metadata": {"name": "gpu"},
-        "spec": {"selectors": [{"cel": {"expression": DRIVER}}]},
+        "spec": {"selectors": [{"cel": {"expression": format!("device.driver == '{DRIVER}'")}}]},
     });
-    world.submit(DeviceEvent::PutClass(Arc::new(serde_json::from_value(class)?)))?;
+    backend.submit(DeviceEvent::PutClass(Arc::new(serde_json::from_value(class)?)))?;
     for at in 0..NODES {
         let node = node(node_name(at)).cpu(64_000).memory(1 << 38).build();
-        world.with(|writer, _| writer.add_node(node).map(|_| ()))?;
+        engine.submit(Event::add_node(node))?.wait()??;
     }
     for slice in slices {
-        world.submit(DeviceEvent::PutSlice(Arc::new(serde_json::from_value(slice)?)))?;
+        backend.submit(DeviceEvent::PutSlice(Arc::new(serde_json::from_value(slice)?)))?;
     }
-    let handle = Handle::default().with_snapshots(world.clone());
-    let plugin = DynamicResources::new(&handle, world.clone(), Arc::new(Drivers));
+    let handle = Handle::default();
+    let plugin = DynamicResources::new(&handle, backend.clone());
     let framework =
         Framework::builder_with(&handle).default_plugins().plugin(Box::new(plugin), 2).build()?;
     let mut algorithm = Algorithm::new(framework, AlgorithmConfig::default(), None);
+    let reader = engine.reader()?;
     let mut parts = [Duration::ZERO; 3];
     for at in 0..pods {
         let (pod_name, claim) = (format!("p{at}"), format!("c{at}"));
@@ -199,22 +122,19 @@ fn run(scenario: Scenario) -> Result<(), Box<dyn std::error::Error>> {
             "metadata": {"name": claim, "namespace": "default", "uid": claim},
             "spec": {"devices": {"requests": [request], "constraints": constraints}},
         });
-        world.submit(DeviceEvent::PutClaim(Arc::new(serde_json::from_value(object)?)))?;
+        backend.submit(DeviceEvent::PutClaim(Arc::new(serde_json::from_value(object)?)))?;
         let entry =
             PodResourceClaim { name: "gpu".into(), claim: Some((*claim).into()), template: None };
         let pod =
             pod(&*pod_name).cpu(500).spec(|spec| spec.resource_claims = [entry].into()).build();
         let start = Instant::now();
-        let snapshot = world.with(|writer, reader| {
-            writer.publish();
-            reader.snapshot()
-        });
+        let snapshot = reader.snapshot();
         let state = algorithm.state();
         let cycle = Cycle::new(&snapshot, &pod, &state);
         let decision = algorithm.decide(cycle)?;
         let decided = Instant::now();
         let assumed = pod.clone().on(decision.node.clone());
-        world.with(|writer, _| writer.assume_pod(assumed).map(|_| ()))?;
+        engine.submit(Event::assume(assumed))?.wait()??;
         let is_assumed = Instant::now();
         algorithm.framework().reserve(cycle, &decision.node)?;
         let end = Instant::now();

@@ -16,13 +16,12 @@ use std::sync::Arc;
 
 use portolan::cache::Snapshot;
 use portolan::model::{Name, Pod};
-use portolan::plugin::{Cycle, CycleState, Handle, Snapshots, default_plugins};
+use portolan::plugin::{Cycle, CycleState, Handle, Snapshots};
 use portolan::{Algorithm, AlgorithmConfig, Framework};
-use portolan_dra::DynamicResources;
-use portolan_dra::allocator::CelSelectors;
 use portolan_dra::model::ResourceClaim;
 use portolan_dra::plugin::Backend;
 use portolan_dra::store::DeviceEvent;
+use portolan_k8s::config::{Configuration, Registry};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -96,17 +95,11 @@ impl Run {
     fn new() -> Result<Run, String> {
         let world = Arc::new(World::new());
         let handle = Handle::default().with_snapshots(world.clone());
-        let selectors = Arc::new(CelSelectors::default());
-        let mut plugin = Some(DynamicResources::new(&handle, world.clone(), selectors));
-        let mut builder = Framework::builder_with(&handle);
-        for (default, weight) in default_plugins(&handle) {
-            let is_next = default.info().name() == "DefaultPreemption";
-            if let Some(plugin) = plugin.take_if(|_| is_next) {
-                builder = builder.plugin(Box::new(plugin), 2);
-            }
-            builder = builder.plugin(default, weight);
-        }
-        let framework = Arc::new(builder.build().map_err(|error| error.to_string())?);
+        let registry = Registry::of_cluster(world.clone());
+        let read = Configuration::read(Configuration::DEFAULT, &registry, &handle);
+        let profiles = read.map_err(|error| error.to_string())?.profiles;
+        let profile = profiles.into_iter().next().ok_or("no profile")?;
+        let framework = Arc::new(profile.framework);
         let config = AlgorithmConfig { percentage_of_nodes: 100, ..AlgorithmConfig::default() };
         Ok(Run {
             world,

@@ -9,61 +9,31 @@
 //! | `plan.rs` | the requests of the claims, checked before the search |
 //! | `search.rs` | the search, with its undo |
 //! | `constraint.rs`, `capacity.rs`, `taints.rs` | the checks of one device |
-//! | `cel_selectors.rs` | [`CelSelectors`], selectors as CEL expressions |
-//! | `verdicts.rs` | [`Verdicts`], a cache of the verdicts of selectors |
+//! | `selectors.rs` | [`Selectors`], the verdicts of CEL expressions on devices |
 //! | `outcome.rs` | the allocation results of a solution |
 
 mod capacity;
-mod cel_selectors;
 mod constraint;
 mod outcome;
 mod plan;
 mod pools;
 mod search;
+mod selectors;
 mod taints;
-mod verdicts;
 
 use std::sync::Arc;
 
 use portolan::model::Node;
 
-use crate::model::{AllocationResult, ResourceClaim, ResourceSlice};
+use crate::model::{AllocationResult, ResourceClaim};
 use crate::store::{Devices, PoolState};
 
-pub use cel_selectors::CelSelectors;
 pub use pools::NodePools;
+pub use selectors::{SelectorError, Selectors};
 pub use taints::are_tolerated;
-pub use verdicts::Verdicts;
 
 /// The largest number of devices that one claim may be allocated.
 pub const MAX_RESULTS: usize = 32;
-
-/// Decides whether devices match CEL expressions.
-pub trait Selectors: Send + Sync {
-    /// Returns whether the device with this index in the slice matches the expression. The answer must depend on the
-    /// arguments alone.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the expression cannot be compiled, or if its evaluation fails.
-    fn matches(
-        &self,
-        expression: &Arc<str>,
-        slice: &Arc<ResourceSlice>,
-        device: usize,
-    ) -> Result<bool, SelectorError>;
-}
-
-/// Why a selector has no verdict on a device.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SelectorError {
-    /// The expression cannot be compiled.
-    #[error("CEL compile error: {0}")]
-    Compile(Arc<str>),
-    /// The evaluation failed.
-    #[error("CEL runtime error: {0}")]
-    Runtime(Arc<str>),
-}
 
 /// Why claims cannot be allocated on a node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -85,7 +55,7 @@ pub struct Allocator<'a> {
     /// The classes and the devices in use.
     pub devices: &'a Devices,
     /// The verdicts of selectors.
-    pub selectors: &'a dyn Selectors,
+    pub selectors: &'a Selectors,
     /// The claims to allocate, in the pod's order.
     pub claims: &'a [Arc<ResourceClaim>],
     /// The number of devices that the search may try on one node.

@@ -49,6 +49,21 @@ pub struct Metadata {
     pub rest: BTreeMap<String, Value>,
 }
 
+impl OwnerReference {
+    /// Returns the reference to a pod that controls an object.
+    #[must_use]
+    pub fn to_pod(pod: &Pod) -> OwnerReference {
+        OwnerReference {
+            api_version: "v1".into(),
+            kind: "Pod".into(),
+            name: pod.name.clone(),
+            uid: pod.uid.to_string().into(),
+            controller: Some(true),
+            block_owner_deletion: None,
+        }
+    }
+}
+
 impl Metadata {
     /// Returns whether the pod is the controller of the object.
     #[must_use]

@@ -59,19 +59,11 @@ pub(super) fn special_claim(devices: &Devices, pod: &Pod) -> Option<Arc<Resource
 
 /// Returns the claim to create.
 pub(super) fn new_claim(pod: &Pod, spec: ResourceClaimSpec) -> ResourceClaim {
-    let owner = OwnerReference {
-        api_version: "v1".into(),
-        kind: "Pod".into(),
-        name: pod.name.clone(),
-        uid: pod.uid.to_string().into(),
-        controller: Some(true),
-        block_owner_deletion: None,
-    };
     let metadata = Metadata {
         generate_name: format!("{}-extended-resources-", pod.name).into(),
         namespace: pod.namespace().clone(),
         annotations: [(ANNOTATION.into(), "true".into())].into(),
-        owner_references: vec![owner],
+        owner_references: vec![OwnerReference::to_pod(pod)],
         ..Metadata::default()
     };
     ResourceClaim { metadata, spec, ..ResourceClaim::default() }

@@ -38,7 +38,7 @@ use portolan::plugin::{
     Point, PreFilter, PreFlight, PreScore, Status,
 };
 
-use crate::allocator::{Selectors, Verdicts};
+use crate::allocator::Selectors;
 use crate::model::ResourceClaim;
 use crate::store::{DeviceEvent, Devices, InFlight};
 
@@ -69,7 +69,7 @@ const MAX_STEPS: u64 = 10_000_000;
 pub struct DynamicResources {
     handle: Handle,
     backend: Arc<dyn Backend>,
-    selectors: Verdicts<Arc<dyn Selectors>>,
+    selectors: Selectors,
     feasibility: feasible::Feasibility,
     /// How long a pod waits for the binding conditions of its devices.
     binding_timeout: Duration,
@@ -78,15 +78,11 @@ pub struct DynamicResources {
 impl DynamicResources {
     /// Creates the plugin with kube-scheduler's default arguments.
     #[must_use]
-    pub fn new(
-        handle: &Handle,
-        backend: Arc<dyn Backend>,
-        selectors: Arc<dyn Selectors>,
-    ) -> DynamicResources {
+    pub fn new(handle: &Handle, backend: Arc<dyn Backend>) -> DynamicResources {
         DynamicResources {
             handle: handle.clone(),
             backend,
-            selectors: Verdicts::new(selectors),
+            selectors: Selectors::default(),
             feasibility: feasible::Feasibility::default(),
             binding_timeout: Duration::from_secs(600),
         }
@@ -172,9 +168,8 @@ impl Plugin for DynamicResources {
     }
 
     fn treats_template_alike(&self, pod: &Pod) -> bool {
-        // Pods that request scalar resources may have devices for them.
-        pod.template.resource_claims.is_empty()
-            && pod.template.resources.incoming.scalars.is_empty()
+        // Device classes may supply resources with qualified names.
+        pod.template.resource_claims.is_empty() && pod.template.container_requests.is_empty()
     }
 
     fn acts_at_reserve(&self, pod: &Pod) -> bool {

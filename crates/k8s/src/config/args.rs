@@ -11,7 +11,6 @@ use serde_json::Value;
 use portolan::model::{LabelSelector, Name, TopologySpreadConstraint, UnsatisfiableAction};
 use portolan::plugin::{self, Handle, Plugin, ResourceWeight, ScoringStrategy};
 
-use portolan_dra::allocator::CelSelectors;
 use portolan_dra::plugin::{Backend, DynamicResources};
 
 use super::duration::go_duration;
@@ -158,7 +157,7 @@ pub(super) fn dynamic_resources(
     let least = Duration::from_secs(1);
     let timeout =
         duration("bindingTimeout", &args.binding_timeout, least, "must be at least 1 second")?;
-    let plugin = DynamicResources::new(handle, backend, Arc::new(CelSelectors::default()));
+    let plugin = DynamicResources::new(handle, backend);
     Ok(Box::new(match timeout {
         Some(timeout) => plugin.with_binding_timeout(timeout),
         None => plugin,

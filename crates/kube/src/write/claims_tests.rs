@@ -5,20 +5,21 @@ use std::time::{Duration, Instant};
 
 use portolan::cache::{Config, Event};
 use portolan::model::{Pod, Timestamp, node, pod};
-use portolan::plugin::{Handle, PodInPreBind, default_plugins};
+use portolan::plugin::{Handle, PodInPreBind};
 use portolan::{Framework, FrameworkError, Schedulers, SchedulingLoop};
 use portolan_apiserver::{ApiServer, Effect, Fault};
-use portolan_dra::allocator::CelSelectors;
+use portolan_dra::Devices;
 use portolan_dra::model::{ResourceClaim, read};
 use portolan_dra::plugin::{
     ApiError, Backend, ContainerExtendedRequest, ExtendedClaimStatus, FINALIZER,
 };
 use portolan_dra::store::DeviceEvent;
-use portolan_dra::{Devices, DynamicResources};
+use portolan_k8s::config::Configuration;
 use serde_json::{Value, json};
 
 use super::ApiClaims;
 use super::testing::{Answer, Seen, World, refused};
+use crate::process::profiles;
 use crate::testing::{apply, server};
 
 const CLAIM: &str = "/apis/resource.k8s.io/v1/namespaces/shop/resourceclaims/gpu";
@@ -239,19 +240,9 @@ struct Cluster {
     _world: World,
 }
 
-/// The default profile and DynamicResources.
 fn framework(handle: &Handle, claims: &ApiClaims) -> Result<Framework, FrameworkError> {
-    let selectors = Arc::new(CelSelectors::default());
-    let mut plugin = Some(DynamicResources::new(handle, Arc::new(claims.clone()), selectors));
-    let mut builder = Framework::builder_with(handle);
-    for (default, weight) in default_plugins(handle) {
-        let is_before = default.info().name() == "DefaultPreemption";
-        if let Some(plugin) = plugin.take_if(|_| is_before) {
-            builder = builder.plugin(Box::new(plugin), 2);
-        }
-        builder = builder.plugin(default, weight);
-    }
-    builder.build()
+    let registry = profiles::registry(Arc::new(claims.clone()));
+    profiles::framework(Configuration::DEFAULT, &registry, handle, &"default-scheduler".into())
 }
 
 impl Cluster {
