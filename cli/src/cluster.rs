@@ -18,7 +18,7 @@ use portolan_k8s::{
 use crate::error::{CommandError, Quotes};
 use crate::input;
 use crate::intake::Intake;
-use crate::resource_claims::ClaimController;
+use crate::resource_claims::{ClaimController, missing_claims};
 use crate::server::{Fetched, Server};
 use crate::text::{count, shortened};
 
@@ -400,6 +400,7 @@ pub(crate) fn contents_with(
     objects.controllers.extend_from_slice(&added.controllers);
     objects.devices.extend(std::mem::take(&mut added.devices));
     check_nodes(&objects, from, &intake)?;
+    notes.extend(missing_claims(&objects.devices, &objects.pods));
     let Objects { pods, objects: others, controllers, facts, .. } = added;
     let added = Added { pods, objects: others, controllers, facts };
     let files = [&from.cluster, more].concat();
@@ -415,6 +416,7 @@ pub(crate) fn contents(from: &From, godel: &Godel) -> Result<Contents, CommandEr
     from.strict.check(&intake)?;
     notes.extend(godel.note(&objects));
     check_nodes(&objects, from, &intake)?;
+    notes.extend(missing_claims(&objects.devices, &objects.pods));
     Ok(Contents { objects, files: from.cluster.clone(), limit: from.limit, notes, intake })
 }
 

@@ -7,7 +7,7 @@ use portolan::Framework;
 use portolan::model::Pod;
 use portolan::plugin::Handle;
 use portolan::scheduler::queue::QueueConfig;
-use portolan_dra::plugin::Backend;
+use portolan_dra::plugin::{Backend, DryRunBackend};
 use portolan_k8s::config::{Configuration, Registry};
 
 use crate::cluster::Godel;
@@ -75,6 +75,14 @@ pub(crate) struct Policies {
     pub(crate) queue: QueueConfig,
     /// Notes about the configuration for the reader.
     pub(crate) notes: Vec<String>,
+}
+
+/// The default profile of a cluster's scheduler. It writes no claims.
+pub(crate) fn default_framework() -> Result<Framework, CommandError> {
+    let registry = Registry::of_cluster(Arc::new(DryRunBackend));
+    let read = Configuration::read(Configuration::DEFAULT, &registry, &Handle::default());
+    let mut profiles = read.map_err(|error| CommandError::Usage(error.to_string()))?.profiles;
+    Ok(profiles.swap_remove(0).framework)
 }
 
 /// One profile of a configuration.

@@ -3,11 +3,11 @@
 //!
 //! Generated claims are named `<pod>-<entry>`, without Kubernetes' random suffix, so that results repeat.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use portolan::cache::{Cluster, Store, Writer};
-use portolan::model::{Name, Pod, PodResourceClaim, Uid};
+use portolan::model::{GeneratedClaims, Name, Pod, PodResourceClaim, Template, Uid};
 use portolan_dra::Devices;
 use portolan_dra::model::{
     Metadata, OwnerReference, ResourceClaim, ResourceClaimStatus, ResourceClaimTemplate,
@@ -18,12 +18,10 @@ use portolan_k8s::{DeviceObjects, PodController};
 
 use crate::error::CommandError;
 use crate::simulation::{closed, refused};
+use crate::text::count;
 
 /// The annotation of a generated claim that names the pod's entry.
 const ENTRY: &str = "resource.kubernetes.io/pod-claim-name";
-
-/// The generated claims of a pod by its entries.
-type Statuses = Arc<[(Name, Option<Name>)]>;
 
 /// The controller, and the devices with which a cluster starts.
 #[derive(Clone)]
@@ -31,7 +29,7 @@ pub(crate) struct ClaimController {
     devices: Devices,
     templates: HashMap<(Name, Name), Arc<ResourceClaimTemplate>>,
     /// The generated claims of the pods that exist.
-    generated: HashMap<Uid, Statuses>,
+    generated: HashMap<Uid, GeneratedClaims>,
 }
 
 impl ClaimController {
@@ -97,7 +95,7 @@ impl ClaimController {
         if statuses.is_empty() {
             return (pod.clone(), events);
         }
-        let statuses: Statuses = statuses.into();
+        let statuses: GeneratedClaims = statuses.into();
         self.generated.insert(pod.uid.clone(), statuses.clone());
         (Pod { claim_statuses: Some(statuses), ..pod.clone() }, events)
     }
@@ -133,6 +131,7 @@ impl ClaimController {
         let generated = statuses.iter().flat_map(|statuses| statuses.iter());
         let generated =
             generated.filter_map(|(_, name)| claims.get(pod.namespace(), name.as_ref()?));
+        let generated = generated.filter(|claim| belongs_to(claim, pod));
         // Claims for extended resources, which no entry of the pod names.
         let has_special = (pod.template.resources.incoming.scalars.iter())
             .any(|(resource, _)| devices.supplies(resource));
@@ -143,10 +142,11 @@ impl ClaimController {
             })
         });
         for claim in generated.chain(special.into_iter().flatten()) {
-            // The claim is free before it is gone, so that waiting pods are tried again.
+            // A claim that loses its devices lets waiting pods be tried again; a deleted one does not.
             events.push(DeviceEvent::PutClaim(freed(claim).into()));
             let (namespace, name) = (claim.namespace().clone(), claim.name().clone());
-            events.push(DeviceEvent::DeleteClaim { namespace, name });
+            let uid = Some(claim.metadata.uid.clone());
+            events.push(DeviceEvent::DeleteClaim { namespace, name, uid });
         }
         for entry in pod.template.resource_claims.iter() {
             let claim = entry.claim.as_ref().and_then(|name| claims.get(pod.namespace(), name));
@@ -189,6 +189,24 @@ fn name_of(pod: &Pod, entry: &PodResourceClaim, devices: &Devices) -> (Name, boo
     free.unwrap_or_else(|| (base.clone().into(), true))
 }
 
+/// Whether a generated claim is the pod's own. Exported objects may have lost their uids.
+fn belongs_to(claim: &ResourceClaim, pod: &Pod) -> bool {
+    let mut owners = claim.metadata.owner_references.iter();
+    match owners.find(|owner| owner.controller == Some(true)) {
+        Some(owner) => *owner.uid == pod.uid.to_string() || *owner.name == *pod.name,
+        None => claim.metadata.annotations.contains_key(ENTRY),
+    }
+}
+
+/// Whether devices are allocated for the pod: it has resource claims, or device classes supply what it requests.
+pub(crate) fn uses_devices(template: &Template, cluster: &Cluster) -> bool {
+    let supplies = |devices: &Devices| {
+        let mut requests = template.resources.incoming.scalars.iter();
+        requests.any(|(resource, _)| devices.supplies(resource))
+    };
+    !template.resource_claims.is_empty() || cluster.store::<Devices>().is_ok_and(supplies)
+}
+
 fn is_for(claim: &ResourceClaim, pod: &Pod, entry: &PodResourceClaim) -> bool {
     let named = claim.metadata.annotations.get(ENTRY);
     claim.metadata.is_controlled_by(pod) && named.is_some_and(|named| *named == entry.name)
@@ -216,16 +234,39 @@ fn generated(
     ResourceClaim { metadata, spec: spec.spec.clone(), status: ResourceClaimStatus::default() }
 }
 
+/// The names of a pod's claims, without those that are not generated yet.
+pub(crate) fn claim_names(pod: &Pod) -> impl Iterator<Item = &Name> {
+    let statuses = || pod.claim_statuses.iter().flat_map(|statuses| statuses.iter());
+    pod.template.resource_claims.iter().filter_map(move |entry| {
+        let generated = || statuses().find(|(name, _)| *name == entry.name)?.1.as_ref();
+        entry.claim.as_ref().or_else(generated)
+    })
+}
+
 /// The claims of a pod that exist.
 pub(crate) fn claims_of<'d>(pod: &'d Pod, devices: &'d Devices) -> Vec<&'d Arc<ResourceClaim>> {
-    let generated = |entry: &PodResourceClaim| {
-        let statuses = pod.claim_statuses.iter().flat_map(|statuses| statuses.iter());
-        let mut names = statuses.filter(|(name, _)| *name == entry.name);
-        names.find_map(|(_, claim)| claim.clone())
+    claim_names(pod).filter_map(|name| devices.claims().get(pod.namespace(), name)).collect()
+}
+
+/// A note about placed pods whose claims the input lacks.
+pub(crate) fn missing_claims(objects: &DeviceObjects, pods: &[Pod]) -> Option<String> {
+    let known: HashSet<(&Name, &Name)> =
+        objects.claims.iter().map(|claim| (claim.namespace(), claim.name())).collect();
+    let has_status = |pod: &Pod, entry: &PodResourceClaim| {
+        let mut statuses = pod.claim_statuses.iter().flat_map(|statuses| statuses.iter());
+        entry.claim.is_some() || statuses.any(|(name, _)| *name == entry.name)
     };
-    let entries = pod.template.resource_claims.iter();
-    let names = entries.filter_map(|entry| entry.claim.clone().or_else(|| generated(entry)));
-    names.filter_map(|name| devices.claims().get(pod.namespace(), &name)).collect()
+    let lacks = |pod: &&Pod| {
+        let mut entries = pod.template.resource_claims.iter();
+        pod.node_name.is_some()
+            && (entries.any(|entry| !has_status(pod, entry))
+                || claim_names(pod).any(|name| !known.contains(&(pod.namespace(), name))))
+    };
+    let number = pods.iter().filter(lacks).count();
+    (number > 0).then(|| {
+        let pods = count(number, "placed pod");
+        format!("{pods} with resource claims that the input lacks: their devices count as free")
+    })
 }
 
 /// The claim without devices and reservations.
@@ -237,8 +278,9 @@ pub(crate) fn freed(claim: &ResourceClaim) -> ResourceClaim {
 }
 
 fn next_version(mut claim: ResourceClaim) -> ResourceClaim {
-    let version = claim.metadata.version().unwrap_or(0).saturating_add(1);
-    claim.metadata.resource_version = version.to_string().into();
+    // Any version follows an unknown one.
+    let version = claim.metadata.version().unwrap_or(0).checked_add(1);
+    claim.metadata.resource_version = version.map_or_else(String::new, |it| it.to_string()).into();
     claim
 }
 

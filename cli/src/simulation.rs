@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use portolan::cache::{Engine, Event};
 use portolan::metrics::Metrics;
-use portolan::model::{EventError, Name, Pod, Timestamp, Uid};
+use portolan::model::{EventError, Name, Pod, Template, Timestamp, Uid};
 use portolan::plugin::{Eviction, Handle};
 use portolan::scheduler::queue::{PopError, QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{
@@ -221,8 +221,12 @@ impl Simulation {
         self.free_claims(pod)
     }
 
-    /// Frees the claims of a pod that has ended.
-    fn free_claims(&mut self, pod: &Pod) -> Result<(), CommandError> {
+    /// Frees the claims of a pod that has ended or was deleted.
+    pub(crate) fn free_claims(&mut self, pod: &Pod) -> Result<(), CommandError> {
+        let of: &Template = &pod.template;
+        if of.resource_claims.is_empty() && of.container_requests.is_empty() {
+            return Ok(());
+        }
         self.control(pod, |claims, devices| ((), claims.release(pod, devices))).map(drop)
     }
 

@@ -132,7 +132,7 @@ impl Setting<'_> {
     fn all_seeds(&self, config: &Path, metrics: Option<&Metrics>) -> Result<Run, CommandError> {
         let seed = self.arguments.source.seed;
         let mut first = self.one(config, metrics, seed)?;
-        first.left = Some(self.shapes.left(&first.outcome.end));
+        first.left = Some(self.shapes.left(&first.outcome.end)?);
         if self.arguments.seeds > 1 {
             let mut all = vec![figures(&first)];
             for n in 1..self.arguments.seeds {

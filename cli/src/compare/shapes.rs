@@ -2,8 +2,8 @@
 //!
 //! The pods of a shape request the same amounts. The first pod with the fewest node rules represents them, with its
 //! node selector, node affinity and tolerations. Rules about other pods, and volumes, are left out, because they limit
-//! the pods of an application and not the capacity of the cluster. All runs are measured with the filters of the
-//! default profile.
+//! the pods of an application and not the capacity of the cluster. Pods with resource claims have no shape: which devices
+//! they take is in their claims. All runs are measured with the filters of the default profile.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,6 +13,8 @@ use portolan::model::{Name, Pod, PodSpec, Resources, Template};
 use portolan::plugin::{Cycle, CycleState};
 use portolan::{AlgorithmConfig, Framework, WhatIf};
 
+use crate::error::CommandError;
+use crate::policy;
 use crate::replay::Workload;
 use crate::text::{Rounding, amounts};
 
@@ -51,7 +53,8 @@ pub(super) struct Left {
 impl Shapes {
     pub(super) fn of(workload: &Workload) -> Shapes {
         let mut known: HashMap<&Resources, (&Pod, usize)> = HashMap::new();
-        for arrival in &workload.arrivals {
+        let has_claims = |pod: &Pod| !pod.template.resource_claims.is_empty();
+        for arrival in workload.arrivals.iter().filter(|arrival| !has_claims(&arrival.pod)) {
             let resources = &arrival.pod.template.resources.incoming;
             let (first, pods) = known.entry(resources).or_insert((&arrival.pod, 0));
             *pods += 1;
@@ -90,17 +93,17 @@ impl Shapes {
     }
 
     /// Measures the capacity that is left. O(shapes × nodes + copies × decision).
-    pub(super) fn left(&self, end: &Arc<Snapshot>) -> Left {
-        let framework = Arc::new(Framework::default_profile());
+    pub(super) fn left(&self, end: &Arc<Snapshot>) -> Result<Left, CommandError> {
+        let framework = Arc::new(policy::default_framework()?);
         let mut what_if = WhatIf::new(end, framework.clone(), AlgorithmConfig::default());
         let copies = self.groups().map(|(shape, _)| what_if.fit_more(&shape.pod, MOST_COPIES));
         let copies = copies.collect();
         let largest = self.all.iter().find(|shape| what_if.can_schedule(&shape.pod).is_ok());
-        Left {
+        Ok(Left {
             largest: largest.map(|shape| shape.name.clone()),
             copies,
             stranded: self.stranded(&framework, end),
-        }
+        })
     }
 
     fn stranded(&self, framework: &Framework, end: &Snapshot) -> Vec<(String, i64, f64)> {
@@ -174,6 +177,7 @@ fn alone(pod: &Pod) -> Pod {
     let spec = PodSpec {
         namespace: of.namespace.clone(),
         resources: of.resources.clone(),
+        container_requests: of.container_requests.clone(),
         node_selector: of.node_selector.clone(),
         node_affinity: of.node_affinity.clone(),
         tolerations: of.tolerations.clone(),

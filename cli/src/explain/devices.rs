@@ -1,16 +1,17 @@
-//! The devices of each node that match the pod's resource claims, who uses them, and whose end would free enough. The
-//! reasons of nodes name none of this.
+//! For a pod that lacks devices: the devices of each node that match its resource claims, who uses them, and which pods
+//! would have to end. kube-scheduler's reasons name none of these.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use portolan::model::{Name, Node, Pod, PodResourceClaim};
+use portolan::cache::Cluster;
+use portolan::model::{Name, Node, Pod, PodResourceClaim, Uid};
 use portolan::plugin::{Evaluation, Status};
 use portolan_dra::Devices;
-use portolan_dra::allocator::{NodePools, Selectors, are_tolerated};
+use portolan_dra::allocator::{Allocator, MAX_RESULTS, NodePools, Selectors, are_tolerated};
 use portolan_dra::model::{
-    AllocationMode, Device, DeviceClass, DeviceResult, ExactRequest, ResourceClaim,
-    ResourceClaimTemplate, ResourceSlice, Selector,
+    AllocationMode, Constraint, Device, DeviceClass, DeviceRequest, DeviceResult, ExactRequest,
+    ResourceClaim, ResourceClaimTemplate, ResourceSlice, Selector,
 };
 use portolan_dra::plugin::NAME;
 use portolan_dra::store::{DeviceEvent, NodePool, PoolId, PoolState};
@@ -20,6 +21,11 @@ use super::report::LISTED;
 use super::trial::Trial;
 use crate::resource_claims::{claims_of, freed};
 use crate::text::{count, first_names};
+
+/// The number of devices that a search for free devices tries.
+const MAX_STEPS: u64 = 100_000;
+/// The number of pairs of users and nodes that are tried.
+const MOST_TRIED: usize = 10_000;
 
 /// Removes the scores of the plugin if they are 0, as they are unless a request has alternatives.
 pub(super) fn hide_empty_scores(evaluation: &mut Evaluation) {
@@ -50,7 +56,7 @@ pub(super) fn facts(
     let report = Report {
         trial,
         devices,
-        users: Users::of(devices, objects),
+        users: Users::of(trial.cluster, devices),
         selectors: Selectors::default(),
     };
     let mut facts = missing(trial.pod, devices, objects);
@@ -73,6 +79,8 @@ pub(super) fn facts(
                 facts.extend(report.nodes(&rejected, class, wanted));
             }
         }
+        let constraints = claim.spec.devices.constraints.iter();
+        facts.extend(constraints.map(|it| format!("claim {key}: {}", constraint(it))));
     }
     facts.extend(report.ends(&rejected));
     facts
@@ -92,7 +100,9 @@ fn missing(pod: &Pod, devices: &Devices, objects: &DeviceObjects) -> Vec<String>
             };
             let is_known = objects.templates.iter().any(is_named);
             let what = || format!("resource claim template {namespace}/{template} does not exist");
-            (!is_known && pod.claim_statuses.is_none()).then(what)
+            let mut statuses = pod.claim_statuses.iter().flat_map(|statuses| statuses.iter());
+            let is_generated = statuses.any(|(name, _)| *name == entry.name);
+            (!is_known && !is_generated).then(what)
         }
         (None, None) => None,
     };
@@ -111,6 +121,19 @@ fn amount(wanted: &ExactRequest) -> String {
     }
 }
 
+/// What a constraint demands of the devices of some requests, or of all.
+fn constraint(of: &Constraint) -> String {
+    let which = match of.requests.is_empty() {
+        true => "all devices".to_owned(),
+        false => format!("the devices of {}", first_names(&of.requests)),
+    };
+    match (&of.matchesattribute, &of.distinct_attribute) {
+        (Some(attribute), _) => format!("{which} must have the same {attribute}"),
+        (None, Some(attribute)) => format!("{which} must have different {attribute}"),
+        (None, None) => format!("{which} must satisfy an unknown constraint"),
+    }
+}
+
 /// The devices of an allocated claim, and the pods for which it is reserved.
 fn allocation(claim: &ResourceClaim) -> String {
     let results = claim.status.allocation.iter().flat_map(|of| &of.devices.results);
@@ -122,38 +145,59 @@ fn allocation(claim: &ResourceClaim) -> String {
     }
 }
 
-/// The pods for which a claim is reserved, or the claim if there are none.
+/// The pods for which a claim is reserved.
 fn pods(claim: &ResourceClaim) -> String {
     let consumers = claim.status.reserved_for.iter();
     let consumers = consumers.map(|of| format!("{}/{}", claim.namespace(), of.name));
-    let consumers: Vec<String> = consumers.collect();
-    match consumers.is_empty() {
-        true => format!("claim {}", claim.key()),
-        false => first_names(&consumers),
-    }
+    first_names(&consumers.collect::<Vec<String>>())
 }
 
 /// The claims that use devices.
 struct Users {
     claims: BTreeMap<String, Arc<ResourceClaim>>,
     of_device: HashMap<(PoolId, Arc<str>), BTreeSet<String>>,
+    /// The running pods for which each claim is reserved.
+    running: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Users {
-    fn of(devices: &Devices, objects: &DeviceObjects) -> Users {
-        let mut users = Users { claims: BTreeMap::new(), of_device: HashMap::new() };
-        for known in &objects.claims {
-            let found = devices.claims().get(known.namespace(), known.name());
-            let Some(claim) = found.filter(|claim| claim.status.allocation.is_some()) else {
-                continue;
-            };
+    fn of(cluster: &Cluster, devices: &Devices) -> Users {
+        let mut users =
+            Users { claims: BTreeMap::new(), of_device: HashMap::new(), running: BTreeMap::new() };
+        for claim in devices.claims().iter().filter(|claim| claim.status.allocation.is_some()) {
             let results = claim.status.allocation.iter().flat_map(|of| &of.devices.results);
             for result in results.filter(|of| of.admin_access != Some(true)) {
                 users.of_device.entry(device_of(result)).or_default().insert(claim.key());
             }
+            let consumers = claim.status.reserved_for.iter();
+            let running = consumers.filter(|of| cluster.pod(&Uid::new(&of.uid)).is_some());
+            let running = running.map(|of| format!("{}/{}", claim.namespace(), of.name));
+            users.running.insert(claim.key(), running.collect());
             users.claims.insert(claim.key(), claim.clone());
         }
         users
+    }
+
+    /// Who uses the devices of a claim: running pods, or the claim itself.
+    fn of_claim(&self, key: &str) -> String {
+        match self.running.get(key).filter(|pods| !pods.is_empty()) {
+            Some(pods) => first_names(&pods.iter().collect::<Vec<_>>()),
+            None => format!("claim {key}"),
+        }
+    }
+
+    /// The pods that may end together, and the claims that are free then; for a claim that no running pod uses, no pods.
+    fn changes(&self) -> Vec<(BTreeSet<String>, Vec<&Arc<ResourceClaim>>)> {
+        let mut changes: Vec<(BTreeSet<String>, Vec<&Arc<ResourceClaim>>)> = Vec::new();
+        let sets: BTreeSet<&BTreeSet<String>> = self.running.values().collect();
+        for pods in sets.into_iter().filter(|pods| !pods.is_empty()) {
+            let is_free = |of: &BTreeSet<String>| !of.is_empty() && of.is_subset(pods);
+            let claims = self.running.iter().filter(|(_, of)| is_free(of));
+            changes.push((pods.clone(), claims.map(|(key, _)| &self.claims[key]).collect()));
+        }
+        let unused = self.running.iter().filter(|(_, of)| of.is_empty());
+        changes.extend(unused.map(|(key, _)| (BTreeSet::new(), vec![&self.claims[key]])));
+        changes
     }
 }
 
@@ -175,6 +219,8 @@ struct Found {
     devices: usize,
     matching: usize,
     free: usize,
+    /// Whether a device shares its capacity, or counters with others.
+    has_limits: bool,
     /// The names of the devices that a pod uses.
     used: BTreeMap<String, Vec<String>>,
     tainted: BTreeMap<String, Vec<String>>,
@@ -223,7 +269,34 @@ impl Report<'_> {
                 }
             }
         }
+        if found.has_limits {
+            found.free = self.free(node, wanted, found.free);
+        }
         found
+    }
+
+    /// How many devices can be allocated for the request at once, at most `most`: shared counters and capacity may suffice
+    /// for fewer devices than are unused.
+    fn free(&self, node: &Node, wanted: &ExactRequest, most: usize) -> usize {
+        let pools = NodePools::gather(self.devices.slices(), node);
+        let fits = |number: usize| {
+            let wanted = ExactRequest {
+                allocation_mode: AllocationMode::ExactCount,
+                count: i64::try_from(number).ok(),
+                ..wanted.clone()
+            };
+            let request = DeviceRequest { exactly: Some(wanted), ..DeviceRequest::default() };
+            let mut claim = ResourceClaim::default();
+            claim.spec.devices.requests.push(request);
+            let allocator = Allocator {
+                devices: self.devices,
+                selectors: &self.selectors,
+                claims: &[Arc::new(claim)],
+                max_steps: MAX_STEPS,
+            };
+            allocator.fits(node, &pools) == Ok(true)
+        };
+        (1..=most.min(MAX_RESULTS)).take_while(|number| fits(*number)).count()
     }
 
     fn add_pool(
@@ -244,12 +317,13 @@ impl Report<'_> {
                     continue;
                 }
                 found.matching += 1;
+                found.has_limits |= device.is_shared() || !device.consumes_counters.is_empty();
                 let key = (pool.id.clone(), device.name.clone());
                 let users = self.users.of_device.get(&key).filter(|_| !device.is_shared());
-                let claims = users.into_iter().flatten().filter_map(|it| self.users.claims.get(it));
-                let claims: Vec<String> = claims.map(|claim| pods(claim)).collect();
-                if !claims.is_empty() && wanted.admin_access != Some(true) {
-                    add(&mut found.used, claims.join(", "), device);
+                let users: Vec<String> =
+                    users.into_iter().flatten().map(|key| self.users.of_claim(key)).collect();
+                if !users.is_empty() && wanted.admin_access != Some(true) {
+                    add(&mut found.used, users.join(", "), device);
                 } else if !are_tolerated(device, &wanted.tolerations) {
                     let taints = device.taints.iter();
                     let taints = taints.map(|taint| format!("{}:{}", taint.key, taint.effect));
@@ -278,28 +352,64 @@ impl Report<'_> {
         })
     }
 
-    /// The pods whose end alone would make the pod fit on a node. Only pods that hold devices of rejected nodes are
-    /// tried, one at a time.
+    /// What would make the pod fit on a node: the end of a pod, or of all pods that share a claim, or the release of a
+    /// claim that no running pod uses.
     fn ends(&self, rejected: &[&Name]) -> Vec<String> {
-        // By the nodes.
-        let mut ends: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for claim in self.users.claims.values() {
-            let mut fork = self.trial.cluster.fork();
-            let event = DeviceEvent::PutClaim(freed(claim).into());
-            if fork.change::<Devices>(event).is_err() {
+        let pools: Vec<(&Name, BTreeSet<PoolId>)> =
+            rejected.iter().filter_map(|name| Some((*name, self.pools_of(name)?))).collect();
+        let mut by_pod: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut lines: Vec<String> = Vec::new();
+        let mut tried = 0;
+        for (users, claims) in self.users.changes() {
+            let results = claims.iter().flat_map(|claim| &claim.status.allocation);
+            let results = results.flat_map(|of| &of.devices.results);
+            let freed: BTreeSet<PoolId> = results.map(|result| device_of(result).0).collect();
+            let near = pools.iter().filter(|(_, pools)| !pools.is_disjoint(&freed));
+            let near: Vec<&Name> = near.map(|(name, _)| *name).collect();
+            tried += near.len();
+            if tried > MOST_TRIED {
+                lines.push("not all pods that use devices were tried".to_owned());
+                break;
+            }
+            let fits = self.fits_without(&claims, &near);
+            if fits.is_empty() {
                 continue;
             }
-            let freed = Trial { cluster: &fork, ..self.trial };
-            let fits: Vec<&&Name> = rejected.iter().filter(|name| freed.fits_on(name)).collect();
-            if !fits.is_empty() {
-                ends.entry(first_names(&fits)).or_default().push(pods(claim));
+            let nodes = first_names(&fits);
+            match &*users.into_iter().collect::<Vec<_>>() {
+                [] => {
+                    let key = claims.first().map(|claim| claim.key()).unwrap_or_default();
+                    lines.push(format!("fits on {nodes} if claim {key} is released"));
+                }
+                [pod] => by_pod.entry(nodes).or_default().push(pod.clone()),
+                pods => lines.push(format!("fits on {nodes} if {} all end", first_names(pods))),
             }
         }
         let line = |(nodes, pods): (&String, &Vec<String>)| {
             let which = if pods.len() == 1 { "" } else { "one of " };
             format!("fits on {nodes} if {which}{} ends", first_names(pods))
         };
-        ends.iter().take(LISTED).map(line).collect()
+        by_pod.iter().map(line).chain(lines).take(LISTED).collect()
+    }
+
+    /// The pools that a node sees.
+    fn pools_of(&self, name: &Name) -> Option<BTreeSet<PoolId>> {
+        let node = self.trial.cluster.node(name)?.node()?;
+        let pools = NodePools::gather(self.devices.slices(), node);
+        Some(pools.pools().iter().map(|pool| pool.id.clone()).collect())
+    }
+
+    /// The nodes on which the pod fits if these claims have no devices.
+    fn fits_without<'n>(&self, claims: &[&Arc<ResourceClaim>], near: &[&'n Name]) -> Vec<&'n Name> {
+        let mut fork = self.trial.cluster.fork();
+        for claim in claims {
+            let event = DeviceEvent::PutClaim(freed(claim).into());
+            if fork.change::<Devices>(event).is_err() {
+                return Vec::new();
+            }
+        }
+        let freed = Trial { cluster: &fork, ..self.trial };
+        near.iter().copied().filter(|name| freed.fits_on(name)).collect()
     }
 }
 
@@ -312,7 +422,8 @@ impl std::fmt::Display for Found {
         let Found { devices, matching, free, .. } = self;
         let verb =
             |devices: &[String], one, several| if devices.len() == 1 { one } else { several };
-        write!(f, "{matching} of {} match", count(*devices, "device"))?;
+        let matches = if *devices == 1 { "matches" } else { "match" };
+        write!(f, "{matching} of {} {matches}", count(*devices, "device"))?;
         if *matching > 0 {
             write!(f, ", {free} free")?;
         }

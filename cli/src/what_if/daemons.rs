@@ -13,6 +13,7 @@ use portolan_k8s::{ControllerKind, PodController};
 
 use crate::error::CommandError;
 use crate::replacement::recreated;
+use crate::resource_claims::uses_devices;
 
 use super::model::New;
 use super::world::World;
@@ -89,13 +90,14 @@ impl Daemons {
             let cluster = reader.refresh();
             let Some(info) = cluster.node(&node.name) else { continue };
             match self.framework.filter(cluster, &pod, info) {
-                None => {
+                None if !uses_devices(&pod.template, cluster) => {
                     let pod = pod.on(node.name.clone());
                     world.apply(Event::add_pod(pod), of)?;
                     placed += 1;
                 }
                 Some(status) if ELIGIBILITY.contains(&status.plugin) => {}
-                Some(_) => world.enter(&pod, None)?,
+                // The scheduler allocates devices, or says why the pod waits.
+                _ => world.enter(&pod, None)?,
             }
         }
         Ok(placed)

@@ -49,6 +49,7 @@ pub(super) fn answer(arguments: &Arguments) -> Result<Answer, CommandError> {
     let Changed { mut drains, later: snapshot, .. } = changed;
     let World { simulation, record } = &start.world;
     if arguments.consolidate {
+        answer.unsimulated.extend(unsimulated::moves(&snapshot));
         let time = Duration::from_secs_f64(arguments.time_limit);
         let limits = (&mut drains.limits, record);
         answer.consolidated =

@@ -77,7 +77,7 @@ pub(super) fn delete_pod(pod: &Pod, world: &mut World) -> Result<Option<Name>, C
     match &pod.node_name {
         Some(_) => world.remove(pod)?,
         None if world.record.is_uncreated(&pod.uid) => {}
-        None => world.dequeue(pod)?,
+        None => world.delete_waiting(pod)?,
     }
     world.record.ends(pod, pod.node_name.as_ref(), End::Deleted);
     Ok(pod.node_name.clone())

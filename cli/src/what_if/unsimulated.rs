@@ -7,6 +7,7 @@ use portolan::model::{Node, Pod, Taint, TaintEffect};
 use portolan_k8s::PodController;
 
 use crate::replacement::is_of_node;
+use crate::resource_claims::uses_devices;
 use crate::text::first_names;
 
 /// The fields that change the pods of these controllers and are not simulated.
@@ -37,6 +38,13 @@ pub(super) fn unresponsive(cluster: &Cluster, failing: &[String]) -> Option<Stri
         let noun = if names.len() == 1 { "node" } else { "nodes" };
         format!("evictions from {noun} {}: no kubelet responds", first_names(&names))
     })
+}
+
+/// What `--consolidate` does not move.
+pub(super) fn moves(cluster: &Cluster) -> Option<String> {
+    let mut pods = cluster.nodes().flat_map(|node| node.pods());
+    let is_used = pods.any(|pod| uses_devices(pod.template(), cluster));
+    is_used.then(|| "moves of pods with resource claims".to_owned())
 }
 
 /// The parts of a pod that its copies of `--fit-more` are simulated without.

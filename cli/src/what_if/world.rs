@@ -63,6 +63,12 @@ impl World {
         self.simulation.apply(pod, Event::RemovePending(pod.uid.clone()))
     }
 
+    /// Deletes a pod that waits.
+    pub(super) fn delete_waiting(&mut self, pod: &Pod) -> Result<(), CommandError> {
+        self.dequeue(pod)?;
+        self.simulation.free_claims(pod)
+    }
+
     /// Schedules and binds pods until nothing is left to do at this moment.
     pub(super) fn schedule(&mut self) -> Result<(), CommandError> {
         self.simulation.settle(&mut self.record)
@@ -140,7 +146,7 @@ impl World {
         }
         for pod in others {
             if self.simulation.queue.with(|queue, _| queue.get(&pod.uid).is_some()) {
-                self.dequeue(&pod)?;
+                self.delete_waiting(&pod)?;
             }
             self.record.ends(&pod, None, End::Deleted);
         }

@@ -211,7 +211,7 @@ fn object(uid: &str, version: &str, allocation: Option<&str>) -> Arc<ResourceCla
 }
 
 fn delete() -> DeviceEvent {
-    DeviceEvent::DeleteClaim { namespace: "default".into(), name: "a".into() }
+    DeviceEvent::DeleteClaim { namespace: "default".into(), name: "a".into(), uid: None }
 }
 
 fn reserve_for(claim: Arc<ResourceClaim>, of: &str) -> DeviceEvent {

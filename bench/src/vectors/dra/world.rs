@@ -86,7 +86,7 @@ impl World {
     pub(super) fn delete_claim(&self, namespace: &str, name: &str) -> Result<(), String> {
         lock(&self.claims).remove(&format!("{namespace}/{name}"));
         let (namespace, name) = (namespace.into(), name.into());
-        self.submit(DeviceEvent::DeleteClaim { namespace, name })
+        self.submit(DeviceEvent::DeleteClaim { namespace, name, uid: None })
     }
 
     /// Returns the claims that differ from `before`, and those that no longer exist.

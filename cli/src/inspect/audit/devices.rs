@@ -11,6 +11,7 @@ use portolan_dra::store::{PoolId, PoolSlices};
 use portolan_k8s::DeviceObjects;
 
 use super::finding::{Findings, Kind};
+use crate::resource_claims::claim_names;
 use crate::text::{count, first_names};
 
 /// Pools and allocated claims. O(devices + allocated devices × log n).
@@ -59,6 +60,15 @@ pub(super) fn check(
                 let device = [&*result.driver, &result.pool, &result.device];
                 users.entry(device).or_default().insert(key);
             }
+        }
+    }
+    // The files may have been fetched without claims.
+    for pod in pods.iter().filter(|pod| pod.node_name.is_some() && !claims.is_empty()) {
+        for name in
+            claim_names(pod).filter(|it| devices.claims().get(pod.namespace(), it).is_none())
+        {
+            let problem = format!("resource claim {name} does not exist: the pod cannot start");
+            findings.add_pod(Kind::MissingClaim, pod, pod.node_name.as_deref(), problem);
         }
     }
     for ([driver, pool, device], claims) in users.into_iter().filter(|(_, of)| of.len() > 1) {

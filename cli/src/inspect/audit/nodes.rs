@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use portolan::cache::{Cluster, NodeInfo, PodInfo};
+use portolan::cache::{Cluster, NodeInfo, PodInfo, Store};
 use portolan::model::{HostPort, Name, Pod, PodClass, Resources};
+use portolan_dra::Devices;
 
 use super::finding::{Findings, Kind};
 use crate::text::{Rounding, amounts, count, first_names};
@@ -77,10 +78,12 @@ fn overcommitted(node: NodeInfo<'_>, class: PodClass) -> Vec<(String, [String; 2
     let native = |of: &Resources| [of.cpu.0, of.memory.0, of.ephemeral_storage.0];
     let names = ["cpu", "memory", "ephemeral-storage"].into_iter();
     let native = names.zip(native(&takes).into_iter().zip(native(&has)));
-    let scalars = takes
-        .scalars
-        .iter()
-        .map(|(name, takes)| (&**name, (takes, has.scalars.get(name).unwrap_or_default())));
+    // Device classes supply resources that the node does not offer.
+    let devices = node.cluster().store::<Devices>();
+    let is_supplied = |name: &Name| devices.as_ref().is_ok_and(|devices| devices.supplies(name));
+    let scalars = takes.scalars.iter().map(|(name, takes)| (name, takes, has.scalars.get(name)));
+    let scalars = scalars.filter(|(name, _, has)| has.is_some() || !is_supplied(name));
+    let scalars = scalars.map(|(name, takes, has)| (&**name, (takes, has.unwrap_or_default())));
     let over = native.chain(scalars).filter(|(_, (takes, has))| takes > has);
     over.map(|(name, (takes, has))| (name.to_owned(), amounts(name, [takes, has], Rounding::Down)))
         .collect()

@@ -25,6 +25,7 @@ use portolan::scheduler::drain::{self, DrainOptions, Stays};
 use portolan::{Algorithm, AlgorithmConfig, Framework, Profiles};
 use rayon::prelude::*;
 
+use crate::resource_claims::uses_devices;
 use crate::text::count;
 
 use super::budgets::Limits;
@@ -348,6 +349,9 @@ impl Search<'_> {
 
 /// Moves the pod to the node that the scheduler chooses. If there is none, nothing changes.
 fn place(pod: &Pod, fork: &mut Fork, algorithms: &mut Profiles<Algorithm>) -> Result<(), String> {
+    if uses_devices(&pod.template, fork) {
+        return Err("it has resource claims, and --consolidate does not move them".to_owned());
+    }
     let Some(algorithm) = algorithms.get_mut(pod) else {
         return Err(format!("no profile has schedulerName {:?}", pod.scheduler_name()));
     };

@@ -3,8 +3,8 @@
 //! In a simulation, the claims in the store are the only ones. Drivers prepare devices at once: all binding conditions
 //! of a device are true as soon as it is allocated.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use portolan::cache::{Engine, Event, Snapshot, WeakEngine};
@@ -21,8 +21,8 @@ pub struct InMemoryBackend {
     engine: WeakEngine,
     /// In nanoseconds.
     now: AtomicI64,
-    /// The number of claims created.
-    created: AtomicU64,
+    /// Held while a claim is changed.
+    changing: Mutex<()>,
 }
 
 impl InMemoryBackend {
@@ -32,7 +32,7 @@ impl InMemoryBackend {
         InMemoryBackend {
             engine: engine.downgrade(),
             now: AtomicI64::new(0),
-            created: AtomicU64::new(0),
+            changing: Mutex::default(),
         }
     }
 
@@ -50,7 +50,7 @@ impl InMemoryBackend {
         Ok(reader.map_err(|closed| ApiError::Other(closed.to_string()))?.snapshot())
     }
 
-    /// Stores what becomes of a claim, with the next resource version.
+    /// Changes a claim and increments its version.
     ///
     /// # Errors
     ///
@@ -60,6 +60,7 @@ impl InMemoryBackend {
         claim: &ResourceClaim,
         change: impl FnOnce(&mut ResourceClaim),
     ) -> Result<ResourceClaim, ApiError> {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut stored = self.get(claim.namespace(), claim.name())?;
         if stored.metadata.resource_version != claim.metadata.resource_version {
             let reason = format!("resourceclaims \"{}\" has been modified", claim.name());
@@ -96,8 +97,13 @@ impl Backend for InMemoryBackend {
     fn create(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
         let mut claim = claim.clone();
         let metadata = &mut claim.metadata;
-        let number = self.created.fetch_add(1, Ordering::Relaxed);
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut number = 0_u64;
         metadata.name = format!("{}{number}", metadata.generate_name).into();
+        while self.get(&metadata.namespace, &metadata.name).is_ok() {
+            number += 1;
+            metadata.name = format!("{}{number}", metadata.generate_name).into();
+        }
         metadata.uid = format!("{}/{}", metadata.namespace, metadata.name).into();
         self.put(claim)
     }
@@ -130,7 +136,8 @@ impl Backend for InMemoryBackend {
 
     fn delete(&self, claim: &ResourceClaim) -> Result<(), ApiError> {
         let (namespace, name) = (claim.namespace().clone(), claim.name().clone());
-        self.submit(DeviceEvent::DeleteClaim { namespace, name }).map_err(ApiError::Other)
+        let uid = Some(claim.metadata.uid.clone());
+        self.submit(DeviceEvent::DeleteClaim { namespace, name, uid }).map_err(ApiError::Other)
     }
 
     fn set_extended_status(&self, _: &Pod, _: &ExtendedClaimStatus) -> Result<(), ApiError> {

@@ -54,5 +54,6 @@ fn deallocate(plugin: &DynamicResources, claim: &ResourceClaim) -> Result<(), St
 fn delete(plugin: &DynamicResources, claim: &ResourceClaim) -> Result<(), Status> {
     plugin.backend.delete(claim).map_err(|why| error(why.to_string()))?;
     let (namespace, name) = (claim.namespace().clone(), claim.name().clone());
-    plugin.submit(DeviceEvent::DeleteClaim { namespace, name })
+    let uid = Some(claim.metadata.uid.clone());
+    plugin.submit(DeviceEvent::DeleteClaim { namespace, name, uid })
 }

@@ -257,6 +257,7 @@ pub(super) fn delete_special(plugin: &DynamicResources, state: &PodState) {
     let Some(created) = state.created.get() else { return };
     if plugin.backend.delete(created).is_ok() {
         let (namespace, name) = (created.namespace().clone(), created.name().clone());
-        let _ = plugin.backend.submit(DeviceEvent::DeleteClaim { namespace, name });
+        let uid = Some(created.metadata.uid.clone());
+        let _ = plugin.backend.submit(DeviceEvent::DeleteClaim { namespace, name, uid });
     }
 }

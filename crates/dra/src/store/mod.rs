@@ -69,6 +69,8 @@ pub enum DeviceEvent {
         namespace: Arc<str>,
         /// The name.
         name: Arc<str>,
+        /// The uid of the claim, so that a later claim of this name stays, or `None` for any claim.
+        uid: Option<Arc<str>>,
     },
     /// Reserves devices for claims until their allocations are stored: all or none. Rejected if a claim is already in
     /// flight or allocated, if a device is in use, or if shared capacity or counters do not suffice.
@@ -155,8 +157,11 @@ impl Store for Devices {
             DeviceEvent::DeleteSlice(name) => self.slices.delete(name),
             DeviceEvent::PutClaim(claim) => self.claims.put(claim.clone(), log),
             DeviceEvent::UpdateClaim(claim) => self.claims.update(claim.clone(), log),
-            DeviceEvent::DeleteClaim { namespace, name } => {
-                self.claims.delete(namespace, name, log);
+            DeviceEvent::DeleteClaim { namespace, name, uid } => {
+                let known = self.claims.get(namespace, name).map(|claim| &claim.metadata.uid);
+                if uid.is_none() || known == uid.as_ref() {
+                    self.claims.delete(namespace, name, log);
+                }
             }
             DeviceEvent::Reserve(pending) => {
                 pending.iter().for_each(|pending| self.claims.reserve(pending.clone(), log));

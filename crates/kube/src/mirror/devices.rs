@@ -58,7 +58,7 @@ impl DeviceKind {
         match self {
             DeviceKind::Class => DeviceEvent::DeleteClass(name),
             DeviceKind::Slice => DeviceEvent::DeleteSlice(name),
-            DeviceKind::Claim => DeviceEvent::DeleteClaim { namespace, name },
+            DeviceKind::Claim => DeviceEvent::DeleteClaim { namespace, name, uid: None },
         }
     }
 

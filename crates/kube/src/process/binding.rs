@@ -78,6 +78,10 @@ impl Dispatch {
         }
         match scheduling.begin(placement) {
             Begun::Request(request) => self.requests.start(request),
+            // PreBind stores the claim for extended resources, and may wait until its devices are ready.
+            Begun::Blocks(placement) if !placement.pod.template.container_requests.is_empty() => {
+                self.waiting.put(placement);
+            }
             Begun::Blocks(placement) => self.blocking.put(placement),
         }
     }

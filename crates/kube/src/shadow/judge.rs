@@ -127,6 +127,10 @@ impl Judge {
             judgement.reason = Some("pods with resource claims are not judged".to_owned());
             return judgement;
         }
+        if is_supplied_by_devices(binding) {
+            judgement.reason = Some("pods with devices are not judged".to_owned());
+            return judgement;
+        }
         self.nominate(&binding.nominated);
         judgement.decision = self.decide(binding);
         let assessed = match self.assess(binding, &binding.version) {
@@ -262,4 +266,13 @@ impl Judge {
         // The receiver may be gone.
         let _ = self.judgements.send(judgement);
     }
+}
+
+/// Returns whether the pod requests an extended resource that its node does not offer: devices supply it.
+fn is_supplied_by_devices(binding: &Binding) -> bool {
+    let node = binding.version.node(&binding.node).and_then(|info| info.node());
+    let mut requests = binding.pod.template.resources.incoming.scalars.iter();
+    node.is_some_and(|node| {
+        requests.any(|(name, _)| name.contains('/') && node.allocatable.scalars.get(name).is_none())
+    })
 }
