@@ -127,7 +127,7 @@ fn constraint(of: &Constraint) -> String {
         true => "all devices".to_owned(),
         false => format!("the devices of {}", first_names(&of.requests)),
     };
-    match (&of.matchesattribute, &of.distinct_attribute) {
+    match (&of.match_attribute, &of.distinct_attribute) {
         (Some(attribute), _) => format!("{which} must have the same {attribute}"),
         (None, Some(attribute)) => format!("{which} must have different {attribute}"),
         (None, None) => format!("{which} must satisfy an unknown constraint"),
