@@ -149,7 +149,7 @@ fn allocation(claim: &ResourceClaim) -> String {
 fn pods(claim: &ResourceClaim) -> String {
     let consumers = claim.status.reserved_for.iter();
     let consumers = consumers.map(|of| format!("{}/{}", claim.namespace(), of.name));
-    first_names(&consumers.collect::<Vec<String>>())
+    first_names(consumers.collect::<Vec<String>>())
 }
 
 /// The claims that use devices.
@@ -181,7 +181,7 @@ impl Users {
     /// Who uses the devices of a claim: running pods, or the claim itself.
     fn of_claim(&self, key: &str) -> String {
         match self.running.get(key).filter(|pods| !pods.is_empty()) {
-            Some(pods) => first_names(&pods.iter().collect::<Vec<_>>()),
+            Some(pods) => first_names(pods.iter().collect::<Vec<_>>()),
             None => format!("claim {key}"),
         }
     }
@@ -357,6 +357,7 @@ impl Report<'_> {
     fn ends(&self, rejected: &[&Name]) -> Vec<String> {
         let pools: Vec<(&Name, BTreeSet<PoolId>)> =
             rejected.iter().filter_map(|name| Some((*name, self.pools_of(name)?))).collect();
+        let own = claims_of(self.trial.pod, self.devices);
         let mut by_pod: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let mut lines: Vec<String> = Vec::new();
         let mut tried = 0;
@@ -364,7 +365,9 @@ impl Report<'_> {
             let results = claims.iter().flat_map(|claim| &claim.status.allocation);
             let results = results.flat_map(|of| &of.devices.results);
             let freed: BTreeSet<PoolId> = results.map(|result| device_of(result).0).collect();
-            let near = pools.iter().filter(|(_, pools)| !pools.is_disjoint(&freed));
+            // A claim of the pod itself may then be allocated anywhere.
+            let is_own = claims.iter().any(|claim| own.contains(claim));
+            let near = pools.iter().filter(|(_, pools)| is_own || !pools.is_disjoint(&freed));
             let near: Vec<&Name> = near.map(|(name, _)| *name).collect();
             tried += near.len();
             if tried > MOST_TRIED {
