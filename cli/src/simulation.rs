@@ -26,7 +26,6 @@ use portolan_dra::Devices;
 use portolan_dra::plugin::InMemoryBackend;
 use portolan_dra::store::DeviceEvent;
 
-use crate::cluster::Godel;
 use crate::error::CommandError;
 use crate::replacement::{Replacement, recreated};
 use crate::resource_claims::ClaimController;
@@ -122,13 +121,12 @@ impl Evictor for Evicts {
 }
 
 impl Stage {
-    /// A cluster with devices only, whose plugins bind and evict in memory.
+    /// The cluster of an engine, whose plugins bind and evict in memory.
     pub(crate) fn new(
-        godel: &Godel,
+        engine: Engine,
         claims: Option<ClaimController>,
         metrics: Option<&Metrics>,
     ) -> Result<Stage, CommandError> {
-        let engine = Engine::shared(godel.config(claims.as_ref()));
         let victims = Victims::default();
         let evictor: Arc<dyn Evictor> =
             Arc::new(Evicts { engine: engine.clone(), victims: victims.clone() });

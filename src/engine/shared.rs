@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::log::{Event, Fold, Follower, Log, Outcome, Ticket, TrySubmitError, Unavailable};
 use crate::model::Timestamp;
+use crate::snapshot::{Cluster, GodelConfig};
 use crate::state::CommitPolicy;
 use crate::sync::{AtomicU64, Ordering};
 
@@ -166,12 +167,42 @@ impl Engine {
     #[must_use]
     pub fn shared(config: Config) -> Engine {
         trace_event!(DEBUG, ?config, "shared engine opened");
+        Engine::open(config, Writer::new)
+    }
+
+    /// Creates a shared engine that begins with a version of another one, or with a fork, and goes on independently of
+    /// it: any number of simulations can start at one cluster. They share all data that they do not change. O(1) if
+    /// [`Config::live_index`] is not set.
+    ///
+    /// The generation continues from that of the version. Stores, Gödel semantics and the index of pod names are those
+    /// of the version, whatever the configuration says. Pods that the version assumes do not expire. Like a
+    /// [`Fork`](crate::cache::Fork), the engine holds the version in memory.
+    ///
+    /// ```
+    /// use portolan::cache::{Config, Engine, Event};
+    /// use portolan::model::{node, pod};
+    ///
+    /// let engine = Engine::shared(Config::default());
+    /// engine.submit(Event::add_node(node("n1").cpu(4_000).build()))?.wait()??;
+    /// let trial = Engine::at(&engine.reader()?.snapshot(), Config::default());
+    /// trial.submit(Event::assume(pod("p").cpu(100).build().on("n1")))?.wait()??;
+    /// assert_eq!(trial.reader()?.snapshot().assumed_count(), 1);
+    /// assert_eq!(engine.reader()?.snapshot().assumed_count(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn at(version: &Cluster, config: Config) -> Engine {
+        let godel = version.godel.as_ref().map(|stores| GodelConfig::clone(&stores.config));
+        Engine::open(Config { godel, ..config }, |config| Writer::at(version, config))
+    }
+
+    fn open(config: Config, writer: impl FnOnce(Config) -> Writer) -> Engine {
         let schedulers = RegisteredSchedulers::none(&config);
         let period = config.sweep_period.unwrap_or(SWEEP_PERIOD).max(SHORTEST_SWEEP_PERIOD);
         let sweep_period = Some(period).filter(|_| period < Duration::MAX && config.needs_sweeps());
         let capacity = config.log_capacity.unwrap_or(LOG_CAPACITY);
         let core = Core {
-            writer: Writer::new(config),
+            writer: writer(config),
             sweeps: sweep_period.map(|period| Sweeps { period, last: None }),
             #[cfg(feature = "tracing")]
             batch: Batch::default(),

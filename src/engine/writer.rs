@@ -131,16 +131,32 @@ impl Writer {
         if let Some(godel) = config.godel {
             state = state.with_godel(godel);
         }
+        Writer::of(state, config.live_index, config.audit_every)
+    }
+
+    /// A writer that begins with a version.
+    pub(super) fn at(version: &Cluster, config: Config) -> Writer {
+        let state = State::at(version, config.assumed_ttl, config.commit_check);
+        Writer::of(state, config.live_index, config.audit_every)
+    }
+
+    fn of(state: State, live_index: bool, audit_every: Option<NonZeroU32>) -> Writer {
+        let mut listeners =
+            Listeners { live: live_index.then(LiveIndex::new), followers: Followers::default() };
+        if live_index {
+            for node in state.cluster().everything() {
+                for pod in node.pods() {
+                    listeners.placed(&pod.to_pod(), node.slot(), pod.is_assumed());
+                }
+            }
+        }
         Writer {
             publisher: Publisher::new(Arc::new(state.freeze())),
             state,
-            listeners: Listeners {
-                live: config.live_index.then(LiveIndex::new),
-                followers: Followers::default(),
-            },
+            listeners,
             thread: WriterThread::default(),
             rebuilds: 0,
-            audits: config.audit_every.map(|every| (every, every.get())),
+            audits: audit_every.map(|every| (every, every.get())),
         }
     }
 

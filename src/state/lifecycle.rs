@@ -87,9 +87,26 @@ impl State {
         }
     }
 
+    /// Creates a state that starts as a fork of a version, with its stores and its Gödel semantics. Only pods that are
+    /// assumed from now on expire.
+    pub(crate) fn at(base: &Cluster, ttl: Option<Duration>, commit_policy: CommitPolicy) -> State {
+        let (draft, generation) = (Draft::fork(base), base.generation());
+        let mut state = State { draft, generation, ..State::new(ttl, commit_policy) };
+        if let Some(stores) = &base.godel {
+            state.set_lifetimes(&stores.config);
+        }
+        state
+    }
+
     /// Enables Gödel semantics. The state must still be empty.
     #[must_use]
     pub(crate) fn with_godel(mut self, config: GodelConfig) -> State {
+        self.set_lifetimes(&config);
+        self.draft.keep_stores(config);
+        self
+    }
+
+    fn set_lifetimes(&mut self, config: &GodelConfig) {
         // An unconfirmed reservation is held for the shorter of both times (reservation_store.go
         // `AssumePlaceholderPod`).
         let limited = |ttl: Duration| Some(ttl).filter(|ttl| !ttl.is_zero());
@@ -98,8 +115,6 @@ impl State {
             None => None,
         });
         self.unfinished_ttl = config.unfinished_ttl.and_then(limited);
-        self.draft.keep_stores(config);
-        self
     }
 
     /// Indexes pods by name. The state must still be empty.

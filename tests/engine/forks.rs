@@ -86,21 +86,45 @@ enum Step {
     Change(u8, Op),
     /// Keeps a version of a fork, and drops the fork.
     Freeze(u8),
+    /// An engine that begins with a fork.
+    #[proptest(weight = 2)]
+    Begin(u8),
     #[proptest(weight = 3)]
     Drop(u8),
 }
 
-/// A version or a fork.
+/// A version, a fork, or an engine that began with a fork.
 enum Held {
     Version(Arc<Snapshot>),
     Fork(Box<Fork>),
+    Engine(Engine),
 }
 
 impl Held {
-    fn cluster(&self) -> &Cluster {
+    fn version(&self) -> Arc<Snapshot> {
         match self {
-            Held::Version(version) => version,
-            Held::Fork(fork) => fork,
+            Held::Version(version) => version.clone(),
+            Held::Fork(fork) => fork.snapshot(),
+            Held::Engine(engine) => engine.reader().unwrap().snapshot(),
+        }
+    }
+
+    /// Applies the operation as the naive fold does.
+    fn change(&mut self, op: &Op, naive: &mut Naive) {
+        let events = op.events(naive);
+        match self {
+            Held::Version(_) => {}
+            Held::Fork(fork) => {
+                let accepted = events.iter().all(|event| naive.apply(event));
+                assert_eq!(op.apply_to(fork), accepted, "{op:?}");
+            }
+            Held::Engine(engine) => {
+                for event in events {
+                    let accepted = naive.apply(&event);
+                    let outcome = engine.submit(event).unwrap().wait().unwrap();
+                    assert_eq!(outcome.is_ok(), accepted, "{op:?}");
+                }
+            }
         }
     }
 }
@@ -178,16 +202,21 @@ impl Machine {
             Step::Nest(which) => {
                 if let Some(at) = at(*which, self.forks.len()) {
                     let (fork, naive) = &self.forks[at];
-                    let fork = (fork.cluster().fork(), naive.clone());
+                    let fork = (fork.version().fork(), naive.clone());
                     self.fork(fork.0, fork.1);
                 }
             }
             Step::Change(which, op) => {
-                if let Some(at) = at(*which, self.forks.len())
-                    && let (Held::Fork(fork), naive) = &mut self.forks[at]
-                {
-                    let accepted = op.events(naive).iter().all(|event| naive.apply(event));
-                    assert_eq!(op.apply_to(fork), accepted, "{op:?}");
+                if let Some(at) = at(*which, self.forks.len()) {
+                    let (held, naive) = &mut self.forks[at];
+                    held.change(op, naive);
+                }
+            }
+            Step::Begin(which) => {
+                if let Some(at) = at(*which, self.forks.len()) {
+                    let (held, naive) = &self.forks[at];
+                    let engine = Engine::at(&held.version(), Config::default());
+                    self.forks.push((Held::Engine(engine), naive.clone()));
                 }
             }
             Step::Freeze(which) => {
@@ -200,7 +229,7 @@ impl Machine {
             Step::Drop(which) => {
                 if let Some(at) = at(*which, self.forks.len()) {
                     let (fork, naive) = self.forks.swap_remove(at);
-                    check(fork.cluster(), &naive);
+                    check(&fork.version(), &naive);
                 }
             }
         }
@@ -214,7 +243,7 @@ impl Machine {
             check(version, naive);
         }
         for (fork, naive) in &self.forks {
-            check(fork.cluster(), naive);
+            check(&fork.version(), naive);
         }
     }
 }

@@ -114,8 +114,9 @@ pub(crate) fn run(
     settings: Settings<'_>,
 ) -> Result<Outcome, CommandError> {
     let before = live_bytes();
-    let stage = Stage::new(&source.godel, workload.claims(), settings.metrics)?;
-    let engine = stage.engine.clone();
+    let claims = workload.claims();
+    let engine = Engine::shared(source.godel.config(claims.as_ref()));
+    let stage = Stage::new(engine.clone(), claims, settings.metrics)?;
     let reader = engine.reader().map_err(closed)?;
     let Schedulers { of: mut schedulers, queue, notes, warning, run } =
         Schedulers::new(workload, source, settings, &stage)?;

@@ -1,29 +1,20 @@
 //! `--each`: every node or zone fails in turn.
 //!
-//! Each failure begins with a copy of the same cluster, that at the end of the question's other changes. The copies
-//! share all objects. The failures are independent, so all processors simulate them.
+//! Each failure begins with the cluster at the end of the question's other changes. The failures are independent, so all
+//! processors simulate them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use portolan::cache::{Cluster, Writer};
-use portolan::model::{LabelSelector, Name, Node, Object, ObjectKind, Pod};
+use portolan::model::{Name, Node};
 
-use crate::cluster::Contents;
-use crate::creation::Creation;
 use crate::error::CommandError;
-use crate::policy;
-use crate::replacement::Replacements;
-use crate::resource_claims::ClaimController;
 use crate::text::count;
 
-use super::budgets::Limits;
 use super::difference::{Effects, Outcome, own};
-use super::start::Start;
-use super::world::World;
-use super::{Arguments, fail};
+use super::fail;
+use super::start::Base;
 use crate::selection::zones;
 
 /// What fails at once.
@@ -58,56 +49,11 @@ pub(super) struct Harm {
 /// The name of a node or zone, and its nodes.
 type Group = (String, Vec<String>);
 
-/// The cluster that each failure begins with.
-pub(super) struct Base<'q> {
-    arguments: &'q Arguments,
-    config: &'q policy::Text<'q>,
-    contents: &'q Contents,
-    objects: Vec<Object>,
-    nodes: Vec<Arc<Node>>,
-    placed: Vec<Arc<Pod>>,
-    pending: Vec<Pod>,
-    replacements: Replacements,
-    creation: Creation,
-    claims: Option<ClaimController>,
-}
-
 impl<'q> Base<'q> {
-    /// O(cluster).
-    pub(super) fn new(
-        arguments: &'q Arguments,
-        config: &'q policy::Text<'q>,
-        contents: &'q Contents,
-        cluster: &Cluster,
-        world: &World,
-    ) -> Base<'q> {
-        let record = &world.record;
-        let of_kind = |kind: ObjectKind| {
-            let keys = cluster.object_keys(kind).into_iter();
-            keys.filter_map(move |(namespace, name)| cluster.object(kind, &namespace, &name))
-        };
-        let pods = cluster.pods(&LabelSelector::everything(), |_| true);
-        Base {
-            arguments,
-            config,
-            contents,
-            objects: ObjectKind::ALL.into_iter().flat_map(of_kind).collect(),
-            nodes: cluster.nodes().filter_map(|info| info.node().cloned()).collect(),
-            placed: pods.map(|pod| Arc::new(pod.to_pod())).collect(),
-            pending: record.waiting().chain(record.uncreated()).cloned().collect(),
-            replacements: record.replacements.clone(),
-            creation: record.creation.restarted(),
-            claims: world.simulation.claims.as_ref().map(|claims| claims.at(cluster)),
-        }
-    }
-
     /// Simulates the failure of each node or zone.
     pub(super) fn each(&self, domain: Domain) -> Result<Failures, CommandError> {
         let (groups, without_zone) = self.groups(domain)?;
-        let without = {
-            let (mut start, mut limits) = self.start()?;
-            start.both_outcomes(&mut limits)?
-        };
+        let without = self.without_change()?;
         let next = AtomicUsize::new(0);
         let work = || {
             let mut done = Vec::new();
@@ -135,13 +81,14 @@ impl<'q> Base<'q> {
 
     /// The nodes that fail together, by name, and the number of nodes that never fail.
     fn groups(&self, domain: Domain) -> Result<(Vec<Group>, usize), CommandError> {
-        let name = |node: &Arc<Node>| node.name.to_string();
+        let name = |node: &Node| node.name.to_string();
+        let nodes = || self.cluster.nodes().filter_map(|info| info.node());
         if domain == Domain::Node {
-            let groups = self.nodes.iter().map(|node| (name(node), vec![name(node)]));
+            let groups = nodes().map(|node| (name(node), vec![name(node)]));
             return Ok((groups.collect(), 0));
         }
         let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for node in &self.nodes {
+        for node in nodes() {
             let zones: BTreeSet<&str> = zones(node).collect();
             for zone in zones {
                 groups.entry(zone.to_owned()).or_default().push(name(node));
@@ -152,33 +99,8 @@ impl<'q> Base<'q> {
                 "--each zone: no node has the label topology.kubernetes.io/zone: pass --each node";
             return Err(CommandError::Usage(what.to_owned()));
         }
-        let without = self.nodes.iter().filter(|node| zones(node).next().is_none()).count();
+        let without = nodes().filter(|node| zones(node).next().is_none()).count();
         Ok((groups.into_iter().collect(), without))
-    }
-
-    /// A copy of the cluster in which the pending pods have been tried.
-    fn start(&self) -> Result<(Start, Limits<'q>), CommandError> {
-        let put = |writer: &mut Writer| {
-            let (objects, nodes) = (self.objects.iter().cloned(), self.nodes.iter().cloned());
-            let applied = writer.load(objects, nodes, self.placed.iter().cloned());
-            if let Some((object, error)) = applied.rejected.into_iter().next() {
-                return Err(CommandError::Refused { object, error });
-            }
-            writer.publish();
-            Ok(self.pending.clone())
-        };
-        let controllers = |_: &Cluster| (self.replacements.clone(), self.creation.clone());
-        let mut start = Start::with(
-            self.arguments,
-            self.config,
-            (controllers, self.claims.clone()),
-            put,
-            None,
-        )?;
-        let mut limits = start.limits(self.contents)?;
-        start.settle(&mut limits)?;
-        start.world.record.begin_change();
-        Ok((start, limits))
     }
 
     fn fail(
@@ -187,7 +109,10 @@ impl<'q> Base<'q> {
         nodes: &[String],
         [during, after]: &[Outcome; 2],
     ) -> Result<Harm, CommandError> {
-        let (mut start, mut limits) = self.start()?;
+        let mut start = self.start(None)?;
+        let mut limits = start.limits(self.contents)?;
+        start.settle(&mut limits)?;
+        start.world.record.begin_change();
         let world = &mut start.world;
         let mut failed = fail::fail(nodes, self.contents.facts(), world)?;
         limits.update(world)?;

@@ -13,14 +13,13 @@ use crate::error::CommandError;
 use crate::simulation::closed;
 use crate::targets::{Finder, Reference, Removal, Scale};
 use crate::text::count;
-use crate::{cluster, metrics, policy, terminal};
+use crate::{cluster, metrics, terminal};
 
 use super::answer::{Answer, FitMore, Later};
 use super::daemons::Daemons;
 use super::difference::{Effects, Outcome};
 use super::drain::{self, Drains};
-use super::each::Base;
-use super::start::Start;
+use super::start::{Base, Start};
 use super::unsimulated::{self, unresponsive};
 use super::upgrade::Upgrade;
 use super::world::World;
@@ -33,8 +32,9 @@ pub(super) fn answer(arguments: &Arguments) -> Result<Answer, CommandError> {
         cluster::contents_with(&arguments.from, &arguments.godel, &arguments.pods)?;
     let _bar = terminal::progress("simulating", 0, terminal::Of::Items("nodes"));
     let config = arguments.config.source().read()?;
-    let without = without_change(arguments, &config, &contents)?;
-    let mut start = Start::new(arguments, &config, &contents, metrics::of(&sink))?;
+    let base = Base::new(arguments, &config, &contents)?;
+    let without = base.without_change()?;
+    let mut start = base.start(metrics::of(&sink))?;
     let (notes, intake) = (contents.notes.clone(), contents.intake.clone());
     let mut answer = Answer { notes, intake, ..Answer::default() };
     answer.notes.append(&mut start.notes);
@@ -42,7 +42,7 @@ pub(super) fn answer(arguments: &Arguments) -> Result<Answer, CommandError> {
     if arguments.fit_more.is_some() && !contents.admission().is_empty() {
         answer.unsimulated.push("limit ranges and quotas of --fit-more".to_owned());
     }
-    let question = Question { arguments, config: &config, contents: &contents, without: &without };
+    let question = Question { base: &base, without: &without };
     let changed = question.change(&mut start, added, &mut answer)?;
     start.warn(arguments, &mut answer);
     question.count_more(&start, &changed, &mut answer)?;
@@ -63,23 +63,9 @@ pub(super) fn answer(arguments: &Arguments) -> Result<Answer, CommandError> {
     Ok(answer)
 }
 
-/// What becomes of the cluster without the change: now, and when the pods that are being deleted have ended.
-pub(super) fn without_change(
-    arguments: &Arguments,
-    config: &policy::Text<'_>,
-    contents: &cluster::Contents,
-) -> Result<[Outcome; 2], CommandError> {
-    let mut start = Start::new(arguments, config, contents, None)?;
-    let mut limits = start.limits(contents)?;
-    start.settle(&mut limits)?;
-    start.both_outcomes(&mut limits)
-}
-
 /// A question about a cluster.
 pub(super) struct Question<'q> {
-    pub(super) arguments: &'q Arguments,
-    pub(super) config: &'q policy::Text<'q>,
-    pub(super) contents: &'q cluster::Contents,
+    pub(super) base: &'q Base<'q>,
     /// What becomes of the cluster without the change.
     pub(super) without: &'q [Outcome; 2],
 }
@@ -94,7 +80,7 @@ pub(super) struct Changed<'c> {
 
 impl<'q> Question<'q> {
     fn drain_options(&self) -> DrainOptions {
-        let Arguments { force, delete_emptydir_data, .. } = *self.arguments;
+        let Arguments { force, delete_emptydir_data, .. } = *self.base.arguments;
         DrainOptions { force, delete_local_data: delete_emptydir_data }
     }
 
@@ -105,7 +91,8 @@ impl<'q> Question<'q> {
         added: cluster::Added,
         answer: &mut Answer,
     ) -> Result<Changed<'q>, CommandError> {
-        let Question { arguments, config, contents, without } = *self;
+        let Question { base, without } = *self;
+        let Base { arguments, contents, .. } = *base;
         let mut reader = start.world.reader()?;
         let facts = contents.facts();
         let mut limits = start.limits(contents)?;
@@ -140,8 +127,7 @@ impl<'q> Question<'q> {
         answer.now.blocked = blocked;
         answer.now.failed_jobs = world.record.failed_jobs.len();
         if let Some(domain) = arguments.each {
-            let base = Base::new(arguments, config, contents, &now, world);
-            answer.each = Some(base.each(domain)?);
+            answer.each = Some(base.after(world)?.each(domain)?);
         }
 
         let later = Later { terminating: start.terminating.len(), failed: failed.nodes.len() };
@@ -170,14 +156,14 @@ impl<'q> Question<'q> {
 
     /// The nodes that fail.
     fn failing(&self, cluster: &Cluster) -> Result<Vec<String>, CommandError> {
-        let nodes = self.arguments.fail_node.iter().chain(&self.arguments.fail_zone);
+        let nodes = self.base.arguments.fail_node.iter().chain(&self.base.arguments.fail_zone);
         let names = nodes.map(|nodes| nodes.names(cluster)).collect::<Result<Vec<_>, _>>()?;
         Ok(drain::once(&names.concat()))
     }
 
     /// The nodes that are drained.
     fn drained(&self, cluster: &Cluster, failing: &[String]) -> Result<Vec<String>, CommandError> {
-        let Arguments { selector, drain, .. } = self.arguments;
+        let Arguments { selector, drain, .. } = self.base.arguments;
         let Some(selection) = selector else { return Ok(drain.clone()) };
         let nodes = selection.nodes(cluster, "--selector")?;
         let names = nodes.iter().map(|node| node.name.to_string());
@@ -186,7 +172,7 @@ impl<'q> Question<'q> {
 
     /// Deletes controllers and pods, adds nodes, and scales controllers. Returns the daemon sets that run on new nodes.
     fn scale(&self, world: &mut World, answer: &mut Answer) -> Result<Daemons, CommandError> {
-        let Question { arguments, contents, .. } = *self;
+        let Base { arguments, contents, .. } = *self.base;
         let namespace = arguments.namespace.as_deref();
         let initial = Scales::of(contents.controllers());
         let finder = Finder { controllers: contents.controllers(), scales: &initial, namespace };
@@ -231,7 +217,7 @@ impl<'q> Question<'q> {
         for object in std::mem::take(&mut added.objects) {
             world.put(object)?;
         }
-        rollout::run(self.contents, &mut added, world, answer)?;
+        rollout::run(self.base.contents, &mut added, world, answer)?;
         answer.is_idle = self.changes_nothing_else()
             && added.pods.is_empty()
             && answer.rollouts.is_empty()
@@ -252,7 +238,7 @@ impl<'q> Question<'q> {
             upgrade,
             add,
             ..
-        } = self.arguments;
+        } = self.base.arguments;
         drain.is_empty()
             && fail_node.is_empty()
             && fail_zone.is_empty()
@@ -267,7 +253,7 @@ impl<'q> Question<'q> {
         answer: &mut Answer,
     ) -> Result<(), CommandError> {
         world.record.creation.expect(&pods);
-        world.record.refuse_known(&pods, &self.contents.files(), &*world.cluster()?)?;
+        world.record.refuse_known(&pods, &self.base.contents.files(), &*world.cluster()?)?;
         let free = bound::add(pods, world, &mut answer.notes)?;
         world.arrive(&free)
     }
@@ -279,9 +265,9 @@ impl<'q> Question<'q> {
         changed: &Changed<'_>,
         answer: &mut Answer,
     ) -> Result<(), CommandError> {
-        let Some(file) = &self.arguments.fit_more else { return Ok(()) };
-        let strict = self.arguments.from.strict;
-        let pods = self.contents.pods_beside(file, strict, &mut answer.intake)?;
+        let Some(file) = &self.base.arguments.fit_more else { return Ok(()) };
+        let strict = self.base.arguments.from.strict;
+        let pods = self.base.contents.pods_beside(file, strict, &mut answer.intake)?;
         let like = pods.into_iter().next().ok_or_else(|| CommandError::File {
             file: file.clone(),
             what: "no pods found: pass a file with a pod".to_owned(),

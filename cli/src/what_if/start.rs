@@ -1,8 +1,8 @@
-//! A cluster before the change.
+//! The cluster before the change, and simulations that begin with it.
 
 use std::sync::Arc;
 
-use portolan::cache::{Cluster, Writer};
+use portolan::cache::{Cluster, Engine, Snapshot};
 use portolan::metrics::Metrics;
 use portolan::model::{Name, Pod};
 use portolan::{Algorithm, AlgorithmConfig, Framework, Profiles};
@@ -12,7 +12,7 @@ use crate::creation::Creation;
 use crate::error::CommandError;
 use crate::replacement::{Replacement, Replacements, recreated};
 use crate::resource_claims::ClaimController;
-use crate::simulation::{Stage, closed};
+use crate::simulation::Stage;
 use crate::{metrics, policy};
 
 use super::Arguments;
@@ -21,6 +21,21 @@ use super::budgets::Limits;
 use super::difference::{Outcome, own};
 use super::record::{End, Record};
 use super::world::World;
+
+/// The cluster that simulations of a question begin with. They share all objects.
+pub(super) struct Base<'q> {
+    pub(super) arguments: &'q Arguments,
+    pub(super) config: &'q policy::Text<'q>,
+    pub(super) contents: &'q Contents,
+    pub(super) cluster: Arc<Snapshot>,
+    /// The pods without a node.
+    pending: Vec<Pod>,
+    /// The pods that are being deleted, on their nodes.
+    terminating: Vec<Pod>,
+    replacements: Replacements,
+    creation: Creation,
+    claims: Option<ClaimController>,
+}
 
 /// A simulated cluster.
 pub(super) struct Start {
@@ -35,41 +50,51 @@ pub(super) struct Start {
     profiles: Option<Vec<String>>,
 }
 
-impl Start {
-    /// The cluster of the files. Nothing has been scheduled yet.
+impl<'q> Base<'q> {
+    /// The cluster of the files. O(cluster).
     pub(super) fn new(
-        arguments: &Arguments,
-        config: &policy::Text<'_>,
-        contents: &Contents,
-        recorder: Option<&Metrics>,
-    ) -> Result<Start, CommandError> {
+        arguments: &'q Arguments,
+        config: &'q policy::Text<'q>,
+        contents: &'q Contents,
+    ) -> Result<Base<'q>, CommandError> {
         let (mut loaded, claims) = (contents.clone(), contents.claims());
-        let put = |writer: &mut Writer| loaded.put(writer, &arguments.godel);
-        let controllers = |cluster: &Cluster| {
-            (Replacements::new(contents.controllers()), Creation::of(contents, cluster))
-        };
-        Start::with(arguments, config, (controllers, claims), put, recorder)
+        let (mut writer, reader) = Engine::inline(arguments.godel.config(claims.as_ref()));
+        let pending = loaded.put(&mut writer, &arguments.godel)?;
+        let cluster = reader.snapshot();
+        Ok(Base {
+            arguments,
+            config,
+            contents,
+            pending,
+            terminating: terminating(&cluster),
+            replacements: Replacements::new(contents.controllers()),
+            creation: Creation::of(contents, &cluster),
+            cluster,
+            claims,
+        })
     }
 
-    /// The cluster that `put` loads, which returns the pods without a node, with its `controllers` and `claims`.
-    pub(super) fn with(
-        arguments: &Arguments,
-        config: &policy::Text<'_>,
-        (controllers, claims): (
-            impl FnOnce(&Cluster) -> (Replacements, Creation),
-            Option<ClaimController>,
-        ),
-        put: impl FnOnce(&mut Writer) -> Result<Vec<Pod>, CommandError>,
-        recorder: Option<&Metrics>,
-    ) -> Result<Start, CommandError> {
-        let stage = Stage::new(&arguments.godel, claims, recorder)?;
-        let pending = stage.engine.with_writer(put).map_err(closed)??;
-        let cluster = stage.engine.reader().map_err(closed)?.snapshot();
-        let placed = cluster.nodes().flat_map(|node| node.pods());
-        let ending = placed.filter(|pod| pod.deletion_time().is_some());
-        let mut terminating: Vec<Pod> = ending.map(|pod| pod.to_pod()).collect();
-        terminating.sort_by(|a, b| (a.namespace(), &a.name).cmp(&(b.namespace(), &b.name)));
-        let policies = config.policies(&stage.handle, stage.backend.clone())?;
+    /// The cluster in which another simulation has ended. O(pods).
+    pub(super) fn after(&self, world: &World) -> Result<Base<'q>, CommandError> {
+        let (cluster, record) = (world.cluster()?, &world.record);
+        let claims = world.simulation.claims.as_ref().map(|claims| claims.at(&cluster));
+        Ok(Base {
+            pending: record.waiting().chain(record.uncreated()).cloned().collect(),
+            terminating: terminating(&cluster),
+            replacements: record.replacements.clone(),
+            creation: record.creation.restarted(),
+            cluster,
+            claims,
+            ..*self
+        })
+    }
+
+    /// A simulation of the cluster in which nothing has been scheduled yet. O(pods of [`Start`]).
+    pub(super) fn start(&self, recorder: Option<&Metrics>) -> Result<Start, CommandError> {
+        let Base { arguments, cluster, .. } = self;
+        let engine = Engine::at(cluster, arguments.godel.config(None));
+        let stage = Stage::new(engine, self.claims.clone(), recorder)?;
+        let policies = self.config.policies(&stage.handle, stage.backend.clone())?;
         // Gödel's schedulers share the pods of one scheduler name.
         let is_for_all = policies.are_for_all(&arguments.godel);
         let names = policies.profiles.iter().map(|profile| profile.scheduler_name.clone());
@@ -90,14 +115,33 @@ impl Start {
         let named = |(name, framework, config): &(Name, Arc<Framework>, AlgorithmConfig)| {
             (name.clone(), (framework.clone(), config.clone()))
         };
-        let (replacements, creation) = controllers(&cluster);
+        let (replacements, creation) = (self.replacements.clone(), self.creation.clone());
         let profiles_by_name = Profiles::by_name(profiles.iter().map(named));
         let record = Record::new(profiles_by_name, replacements, creation, &arguments.godel);
-        let notes = policies.notes;
         let world = World { simulation, record };
-        Ok(Start { world, pending, terminating, notes, profiles: names })
+        let (pending, terminating) = (self.pending.clone(), self.terminating.clone());
+        Ok(Start { world, pending, terminating, notes: policies.notes, profiles: names })
     }
 
+    /// What becomes of the cluster without a change: now, and when the pods that are being deleted have ended.
+    pub(super) fn without_change(&self) -> Result<[Outcome; 2], CommandError> {
+        let mut start = self.start(None)?;
+        let mut limits = start.limits(self.contents)?;
+        start.settle(&mut limits)?;
+        start.both_outcomes(&mut limits)
+    }
+}
+
+/// The placed pods that are being deleted, by namespace and name. O(pods).
+fn terminating(cluster: &Cluster) -> Vec<Pod> {
+    let placed = cluster.nodes().flat_map(|node| node.pods());
+    let ending = placed.filter(|pod| pod.deletion_time().is_some());
+    let mut ending: Vec<Pod> = ending.map(|pod| pod.to_pod()).collect();
+    ending.sort_by(|a, b| (a.namespace(), &a.name).cmp(&(b.namespace(), &b.name)));
+    ending
+}
+
+impl Start {
     /// What the budgets of the cluster allow.
     pub(super) fn limits<'c>(&self, contents: &'c Contents) -> Result<Limits<'c>, CommandError> {
         let (cluster, record) = (self.world.cluster()?, &self.world.record);
@@ -136,10 +180,7 @@ impl Start {
     }
 
     /// What becomes of each pod without a change: now, and when the pods that are being deleted have ended.
-    pub(super) fn both_outcomes(
-        &mut self,
-        limits: &mut Limits<'_>,
-    ) -> Result<[Outcome; 2], CommandError> {
+    fn both_outcomes(&mut self, limits: &mut Limits<'_>) -> Result<[Outcome; 2], CommandError> {
         let now = self.outcome()?;
         self.end_terminating(limits)?;
         Ok([now, self.outcome()?])

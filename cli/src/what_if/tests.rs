@@ -15,8 +15,8 @@ use crate::replay::{self, Progress, Settings, Source};
 use super::Arguments;
 use super::answer::Answer;
 use super::difference::{Effects, own};
-use super::question::{Question as Asked, answer, without_change};
-use super::start::Start;
+use super::question::{Question as Asked, answer};
+use super::start::Base;
 
 #[derive(Parser)]
 pub(super) struct Question {
@@ -348,16 +348,17 @@ fn the_effects_are_the_difference_between_two_simulations() {
         let (contents, added) =
             contents_with(&arguments.from, &arguments.godel, &arguments.pods).expect("contents");
         let config = arguments.config.source().read().expect("a configuration");
-        let mut baseline = Start::new(arguments, &config, &contents, None).expect("a cluster");
+        let base = Base::new(arguments, &config, &contents).expect("a cluster");
+        let mut baseline = base.start(None).expect("a simulation");
         let mut limits = baseline.limits(&contents).expect("budgets");
         baseline.settle(&mut limits).expect("settled");
         baseline.end_terminating(&mut limits).expect("ended");
         let reader = baseline.world.simulation.engine.reader().expect("a reader");
         let (before, mut counts) = placed(&reader.snapshot());
-        let without = without_change(arguments, &config, &contents).expect("outcomes");
-        let mut start = Start::new(arguments, &config, &contents, None).expect("a cluster");
+        let without = base.without_change().expect("outcomes");
+        let mut start = base.start(None).expect("a simulation");
         let mut answer = Answer::default();
-        let question = Asked { arguments, config: &config, contents: &contents, without: &without };
+        let question = Asked { base: &base, without: &without };
         let changed = question.change(&mut start, added, &mut answer).expect("a change");
         let effects = answer.last();
         for row in own(&effects.placed).chain(own(&effects.unplaced)) {
