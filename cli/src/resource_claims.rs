@@ -54,15 +54,6 @@ impl ClaimController {
         })
     }
 
-    /// The controller of a later version of the cluster.
-    pub(crate) fn at(&self, cluster: &Cluster) -> ClaimController {
-        let devices = cluster.store::<Devices>().cloned();
-        ClaimController {
-            devices: devices.unwrap_or_else(|_| self.devices.clone()),
-            ..self.clone()
-        }
-    }
-
     /// The devices with which the cluster starts.
     pub(crate) fn devices(&self) -> &Devices {
         &self.devices

@@ -6,7 +6,7 @@
 //! | mode | writing thread | constructor |
 //! |---|---|---|
 //! | inline | the thread that owns the [`Writer`] | [`Engine::inline`] |
-//! | shared | the submitting thread, which takes the writer token and folds the pending events of the log | [`Engine::shared`] |
+//! | shared | the submitting thread, which takes the writer token and folds the pending events of the log | [`Engine::shared`], or [`Engine::at`] to begin with a version |
 
 mod reader;
 mod shared;

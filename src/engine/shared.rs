@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::log::{Event, Fold, Follower, Log, Outcome, Ticket, TrySubmitError, Unavailable};
 use crate::model::Timestamp;
-use crate::snapshot::{Cluster, GodelConfig};
+use crate::snapshot::Cluster;
 use crate::state::CommitPolicy;
 use crate::sync::{AtomicU64, Ordering};
 
@@ -166,17 +166,21 @@ impl Engine {
     /// once ([`Config::log_capacity`]).
     #[must_use]
     pub fn shared(config: Config) -> Engine {
-        trace_event!(DEBUG, ?config, "shared engine opened");
         Engine::open(config, Writer::new)
     }
 
     /// Creates a shared engine that begins with a version of another one, or with a fork, and goes on independently of
-    /// it: any number of simulations can start at one cluster. They share all data that they do not change. O(1) if
-    /// [`Config::live_index`] is not set.
+    /// it: any number of simulations can start at one cluster. They share all data that they do not change. O(1), or
+    /// O(pods) with [`Config::live_index`] or [`GodelConfig::unit_status`](crate::cache::GodelConfig::unit_status).
     ///
-    /// The generation continues from that of the version. Stores, Gödel semantics and the index of pod names are those
-    /// of the version, whatever the configuration says. Pods that the version assumes do not expire. Like a
-    /// [`Fork`](crate::cache::Fork), the engine holds the version in memory.
+    /// The first generation is that of the version; later ones do not compare with those of the other engine. Stores,
+    /// Gödel semantics and the index of pod names are those of the version, whatever the configuration says. An assumed
+    /// pod of the version expires only after [`Event::finish_binding`], and a reservation at the earliest after its
+    /// whole time to live; assumed members of pod groups count as bound.
+    ///
+    /// Like a [`Fork`](crate::cache::Fork), the engine holds the version in memory and never forgets a template, until
+    /// [`Writer::rebuild`]. Before that, [`Writer::load`] adds pods one by one, and batches of a scheduler are committed
+    /// pod by pod.
     ///
     /// ```
     /// use portolan::cache::{Config, Engine, Event};
@@ -192,11 +196,12 @@ impl Engine {
     /// ```
     #[must_use]
     pub fn at(version: &Cluster, config: Config) -> Engine {
-        let godel = version.godel.as_ref().map(|stores| GodelConfig::clone(&stores.config));
+        let godel = version.godel().cloned();
         Engine::open(Config { godel, ..config }, |config| Writer::at(version, config))
     }
 
     fn open(config: Config, writer: impl FnOnce(Config) -> Writer) -> Engine {
+        trace_event!(DEBUG, ?config, "shared engine opened");
         let schedulers = RegisteredSchedulers::none(&config);
         let period = config.sweep_period.unwrap_or(SWEEP_PERIOD).max(SHORTEST_SWEEP_PERIOD);
         let sweep_period = Some(period).filter(|_| period < Duration::MAX && config.needs_sweeps());

@@ -141,19 +141,19 @@ impl Writer {
     }
 
     fn of(state: State, live_index: bool, audit_every: Option<NonZeroU32>) -> Writer {
-        let mut listeners =
-            Listeners { live: live_index.then(LiveIndex::new), followers: Followers::default() };
-        if live_index {
-            for node in state.cluster().everything() {
-                for pod in node.pods() {
-                    listeners.placed(&pod.to_pod(), node.slot(), pod.is_assumed());
-                }
+        let live = live_index.then(|| {
+            let mut live = LiveIndex::new();
+            for pod in state.cluster().everything().flat_map(|node| node.pods()) {
+                let pod_ref = pod.pod_ref();
+                live.insert(pod.uid(), PodLocation::new(pod_ref.slot, pod.is_assumed()));
             }
-        }
+            live.publish(state.cluster().generation().0);
+            live
+        });
         Writer {
             publisher: Publisher::new(Arc::new(state.freeze())),
             state,
-            listeners,
+            listeners: Listeners { live, followers: Followers::default() },
             thread: WriterThread::default(),
             rebuilds: 0,
             audits: audit_every.map(|every| (every, every.get())),
@@ -402,7 +402,8 @@ impl Writer {
     /// The state is the same as after adding them one by one, and so are the generations: each object takes one,
     /// whether it is added or rejected. Most pods that are new and on known nodes are placed on the threads of rayon's
     /// pool while the iterator `pods` prepares further ones on this thread. At most 262,144 of the iterator's pods are
-    /// in memory at once. With [`Config::godel`] or stores of your own, all pods are added one by one. O(n log n).
+    /// in memory at once. With [`Config::godel`], stores of your own, or in an engine that began with a
+    /// version, all pods are added one by one. O(n log n).
     ///
     /// Unlike other methods, this one waits for threads, those of rayon's global pool. They must not wait for this
     /// engine meanwhile.

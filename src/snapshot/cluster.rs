@@ -86,7 +86,7 @@ pub(crate) struct Rest {
     pub(crate) removed: super::changes::Removed,
     /// Behind its own pointer, because there are many stores and their objects rarely change.
     pub(crate) objects: triomphe::Arc<Objects>,
-    /// Counts the live forks; each engine has its own.
+    /// Counts the live forks. An engine that begins with a version shares those of the version.
     pub(crate) leases: Arc<Leases>,
 }
 
@@ -305,8 +305,9 @@ impl Cluster {
         self.generation
     }
 
-    /// Returns the branch of this version: 0 for the writer's, and a number unique in the process for each fork's. Only
-    /// generations of the same branch are comparable.
+    /// Returns the branch of this version: a number unique in the process for each fork, and for each engine that began
+    /// with a version ([`Engine::at`](crate::cache::Engine::at)); 0 for all other engines. Only generations of the same
+    /// branch of an engine are comparable.
     #[must_use]
     pub fn branch(&self) -> u64 {
         self.branch
@@ -729,11 +730,11 @@ impl std::fmt::Debug for Cluster {
     }
 }
 
-/// A sequence of versions: that of an engine's writer, or of one of its forks. A [`Plan`](super::Plan) belongs to the
+/// A sequence of versions: that of an engine's writer, of one of its forks, or of an engine that began with one of them. A [`Plan`](super::Plan) belongs to the
 /// lineage of the writer, with which it shares all state that placing pods does not change.
 #[derive(Clone, Debug)]
 pub(crate) struct Lineage {
-    /// Each engine has its own. Holding the `Arc` keeps another engine from reusing its address.
+    /// Those of the engine that began empty. Holding the `Arc` keeps another engine from reusing its address.
     leases: Arc<Leases>,
     branch: u64,
 }

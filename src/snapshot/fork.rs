@@ -13,7 +13,7 @@ use super::custom::Store;
 use super::draft::Draft;
 use super::godel::Leaving;
 
-/// The next branch number. Branch numbers are unique within the process; the writer's is 0.
+/// The next branch number. Branch numbers are unique within the process; 0 is that of writers that began empty.
 static BRANCHES: AtomicU64 = AtomicU64::new(1);
 
 /// Returns the number of a new branch.
@@ -26,7 +26,8 @@ pub(super) fn new_branch() -> u64 {
 ///
 /// [`Cluster::fork`] creates a fork in O(1), and a change costs O(log n), because a fork shares all unchanged data with
 /// its base. It dereferences to [`Cluster`], so everything that reads a snapshot also reads a fork. Forks can be forked
-/// again. A fork holds its base in memory, never blocks the writer, and is invisible to readers and other forks.
+/// again. A fork holds its base in memory, never blocks the writer, and is invisible to readers and other forks. An
+/// engine that begins with a fork is [`Engine::at`](crate::cache::Engine::at).
 ///
 /// A change that returns an error has no effect. Each successful change increments the fork's generation, which does
 /// not compare with the generations of the log or of other forks: never pass it to

@@ -157,11 +157,17 @@ impl Grafts {
     }
 }
 
+/// Returns whether a plan continues the versions of this state. An engine that begins with a version of another one
+/// shares its leases.
+fn is_of(own: &Cluster, plan: &Cluster) -> bool {
+    Arc::ptr_eq(&own.rest.leases, &plan.rest.leases) && own.branch == plan.branch
+}
+
 impl Draft {
     /// Returns whether the plan is for this state and for these pods, and whether adopting it wastes no numbers.
     fn can_adopt(&self, plan: &Plan, pods: &[Arc<Pod>]) -> bool {
         let (own, other) = (&self.cluster, &plan.draft.cluster);
-        Arc::ptr_eq(&own.rest.leases, &other.rest.leases)
+        is_of(own, other)
             && (plan.id.since.next() == own.generation() || mutated!("plan-adopted-late"))
             && plan.placed.len() == pods.len()
             && !pods.is_empty()
@@ -212,9 +218,8 @@ impl Draft {
         mut check: impl FnMut(&Pod, &[NodeSlot]) -> Recheck,
     ) -> Result<Grafts, Box<Plan>> {
         let (own, other) = (&self.cluster, &plan.draft.cluster);
-        let is_same_line = Arc::ptr_eq(&own.rest.leases, &other.rest.leases)
-            && own.layout() == other.layout()
-            && plan.placed.len() == pods.len();
+        let is_same_line =
+            is_of(own, other) && own.layout() == other.layout() && plan.placed.len() == pods.len();
         // Taking a chunk over must not fail halfway because no numbers are left.
         if !is_same_line || own.custom.is_some() || self.check_room().is_err() {
             return Err(plan);
@@ -530,6 +535,13 @@ mod tests {
         let since = one.cluster().generation();
         let (applied, left, _) = commit(&mut one, since, plan(&other, &["a"]));
         assert!(applied.added == 1 && left.is_some());
+        // Nor is one of the engine whose version this one begins with.
+        let since = other.cluster().generation();
+        let mut begun = Draft::fork(other.cluster());
+        begun.begin(since.next());
+        let (of_other, pods) = plan(&other, &["a"]);
+        assert!(!begun.can_adopt(&of_other, &pods));
+        assert!(begun.grafts(of_other.into(), &pods, |_, _| Recheck::Valid).is_err());
         let since = one.cluster().generation();
         let empty = plan(&one, &[]);
         let (applied, left, _) = commit(&mut one, since, empty);

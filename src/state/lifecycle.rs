@@ -87,13 +87,21 @@ impl State {
         }
     }
 
-    /// Creates a state that starts as a fork of a version, with its stores and its Gödel semantics. Only pods that are
-    /// assumed from now on expire.
+    /// Creates a state that starts as a fork of a version, with its stores and its Gödel semantics. The clocks of what the
+    /// version's writer had assumed start anew. O(1), or O(pods) if the status of pod groups is kept.
     pub(crate) fn at(base: &Cluster, ttl: Option<Duration>, commit_policy: CommitPolicy) -> State {
         let (draft, generation) = (Draft::fork(base), base.generation());
         let mut state = State { draft, generation, ..State::new(ttl, commit_policy) };
-        if let Some(stores) = &base.godel {
-            state.set_lifetimes(&stores.config);
+        let Some(config) = base.godel() else { return state };
+        state.set_lifetimes(config);
+        if let Some(places) = base.reservations() {
+            state.places.begin(places);
+        }
+        if config.unit_status {
+            for pod in base.everything().flat_map(|node| node.pods()) {
+                // A version does not say whether the binding of an assumed pod has finished.
+                state.count_member(&pod.to_pod(), false);
+            }
         }
         state
     }

@@ -84,16 +84,17 @@ enum Step {
     Nest(u8),
     #[proptest(weight = 4)]
     Change(u8, Op),
-    /// Keeps a version of a fork, and drops the fork.
+    /// Keeps a version of a fork, and drops the fork; an engine goes on.
     Freeze(u8),
-    /// An engine that begins with a fork.
-    #[proptest(weight = 2)]
+    /// An engine that begins with the published version, the unpublished state, a held version, a fork, or a version of
+    /// such an engine.
+    #[proptest(weight = 3)]
     Begin(u8),
     #[proptest(weight = 3)]
     Drop(u8),
 }
 
-/// A version, a fork, or an engine that began with a fork.
+/// A version, a fork, or an engine that began with a version.
 enum Held {
     Version(Arc<Snapshot>),
     Fork(Box<Fork>),
@@ -213,17 +214,27 @@ impl Machine {
                 }
             }
             Step::Begin(which) => {
-                if let Some(at) = at(*which, self.forks.len()) {
-                    let (held, naive) = &self.forks[at];
-                    let engine = Engine::at(&held.version(), Config::default());
-                    self.forks.push((Held::Engine(engine), naive.clone()));
-                }
+                let begin = |version: &Cluster| Engine::at(version, Config::default());
+                let (which, from) = (which / 4, which % 4);
+                let (engine, naive) = match (from, at(which, self.forks.len())) {
+                    (0, _) => (begin(&self.reader.pin()), &self.published),
+                    (1, _) => (begin(self.writer.cluster()), &self.now),
+                    (2, _) if let Some(at) = at(which, self.held.len()) => {
+                        (begin(&self.held[at].0), &self.held[at].1)
+                    }
+                    (_, Some(at)) => (begin(&self.forks[at].0.version()), &self.forks[at].1),
+                    _ => return,
+                };
+                self.forks.push((Held::Engine(engine), naive.clone()));
             }
             Step::Freeze(which) => {
-                if let Some(at) = at(*which, self.forks.len())
-                    && let (Held::Fork(fork), _) = &self.forks[at]
-                {
-                    self.forks[at].0 = Held::Version(fork.snapshot());
+                if let Some(at) = at(*which, self.forks.len()) {
+                    let (held, naive) = &self.forks[at];
+                    let version = Held::Version(held.version());
+                    match held {
+                        Held::Engine(_) => self.forks.push((version, naive.clone())),
+                        _ => self.forks[at].0 = version,
+                    }
                 }
             }
             Step::Drop(which) => {

@@ -12,6 +12,7 @@
 //! Tests of plugins and of the scheduling cycle are in `framework`, those of queues and schedulers in `scheduler`.
 
 mod amounts;
+mod begun;
 mod changes;
 mod commit;
 mod fold;

@@ -110,8 +110,7 @@ impl<'q> Base<'q> {
         [during, after]: &[Outcome; 2],
     ) -> Result<Harm, CommandError> {
         let mut start = self.start(None)?;
-        let mut limits = start.limits(self.contents)?;
-        start.settle(&mut limits)?;
+        let mut limits = start.settle(self.contents)?;
         start.world.record.begin_change();
         let world = &mut start.world;
         let mut failed = fail::fail(nodes, self.contents.facts(), world)?;

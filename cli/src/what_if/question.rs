@@ -95,8 +95,7 @@ impl<'q> Question<'q> {
         let Base { arguments, contents, .. } = *base;
         let mut reader = start.world.reader()?;
         let facts = contents.facts();
-        let mut limits = start.limits(contents)?;
-        start.settle(&mut limits)?;
+        let mut limits = start.settle(contents)?;
         start.world.record.begin_change();
         let world = &mut start.world;
         // The nodes of the cluster, not the added ones.

@@ -25,7 +25,7 @@ use super::world::World;
 /// The cluster that simulations of a question begin with. They share all objects.
 pub(super) struct Base<'q> {
     pub(super) arguments: &'q Arguments,
-    pub(super) config: &'q policy::Text<'q>,
+    config: &'q policy::Text<'q>,
     pub(super) contents: &'q Contents,
     pub(super) cluster: Arc<Snapshot>,
     /// The pods without a node.
@@ -74,22 +74,21 @@ impl<'q> Base<'q> {
         })
     }
 
-    /// The cluster in which another simulation has ended. O(pods).
+    /// The cluster at this point of a simulation. O(pods).
     pub(super) fn after(&self, world: &World) -> Result<Base<'q>, CommandError> {
         let (cluster, record) = (world.cluster()?, &world.record);
-        let claims = world.simulation.claims.as_ref().map(|claims| claims.at(&cluster));
         Ok(Base {
             pending: record.waiting().chain(record.uncreated()).cloned().collect(),
             terminating: terminating(&cluster),
             replacements: record.replacements.clone(),
             creation: record.creation.restarted(),
             cluster,
-            claims,
+            claims: world.simulation.claims.clone(),
             ..*self
         })
     }
 
-    /// A simulation of the cluster in which nothing has been scheduled yet. O(pods of [`Start`]).
+    /// A simulation that begins with the cluster and has not scheduled anything yet. O(pending and ending pods).
     pub(super) fn start(&self, recorder: Option<&Metrics>) -> Result<Start, CommandError> {
         let Base { arguments, cluster, .. } = self;
         let engine = Engine::at(cluster, arguments.godel.config(None));
@@ -126,8 +125,7 @@ impl<'q> Base<'q> {
     /// What becomes of the cluster without a change: now, and when the pods that are being deleted have ended.
     pub(super) fn without_change(&self) -> Result<[Outcome; 2], CommandError> {
         let mut start = self.start(None)?;
-        let mut limits = start.limits(self.contents)?;
-        start.settle(&mut limits)?;
+        let mut limits = start.settle(self.contents)?;
         start.both_outcomes(&mut limits)
     }
 }
@@ -142,16 +140,16 @@ fn terminating(cluster: &Cluster) -> Vec<Pod> {
 }
 
 impl Start {
-    /// What the budgets of the cluster allow.
-    pub(super) fn limits<'c>(&self, contents: &'c Contents) -> Result<Limits<'c>, CommandError> {
+    /// Tries the pods that are pending in the cluster. Returns what its budgets allow then.
+    pub(super) fn settle<'c>(
+        &mut self,
+        contents: &'c Contents,
+    ) -> Result<Limits<'c>, CommandError> {
         let (cluster, record) = (self.world.cluster()?, &self.world.record);
-        Ok(Limits::new(contents.budget_limits(), contents.facts(), &cluster, record))
-    }
-
-    /// Tries the pods that are pending in the cluster.
-    pub(super) fn settle(&mut self, limits: &mut Limits<'_>) -> Result<(), CommandError> {
+        let mut limits = Limits::new(contents.budget_limits(), contents.facts(), &cluster, record);
         self.world.arrive(&self.pending)?;
-        limits.update(&mut self.world)
+        limits.update(&mut self.world)?;
+        Ok(limits)
     }
 
     /// Ends the pods that are being deleted. A controller has replaced them already, unless it waits until their

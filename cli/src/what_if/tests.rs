@@ -350,8 +350,7 @@ fn the_effects_are_the_difference_between_two_simulations() {
         let config = arguments.config.source().read().expect("a configuration");
         let base = Base::new(arguments, &config, &contents).expect("a cluster");
         let mut baseline = base.start(None).expect("a simulation");
-        let mut limits = baseline.limits(&contents).expect("budgets");
-        baseline.settle(&mut limits).expect("settled");
+        let mut limits = baseline.settle(&contents).expect("settled");
         baseline.end_terminating(&mut limits).expect("ended");
         let reader = baseline.world.simulation.engine.reader().expect("a reader");
         let (before, mut counts) = placed(&reader.snapshot());

@@ -34,8 +34,8 @@ pub(crate) struct Draft {
     horizon: Generation,
     /// Pods that were removed from this draft and may still be looked up in older versions.
     pub(super) departures: Departures,
-    /// How many pods use each template, by template number. `None` in a fork, which does not know the users in its base
-    /// and therefore never removes a template.
+    /// How many pods use each template, by template number. `None` in a fork, and in an engine that began with a version:
+    /// they do not know the users in their base and therefore never remove a template.
     users: Option<Users>,
     /// The effects of events on placeholder pods since the last [`Draft::take_effects`].
     pub(super) effects: Vec<Effect>,

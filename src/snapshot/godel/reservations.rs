@@ -114,7 +114,11 @@ impl Reservations {
 
     /// Returns all reservations, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<ReservedPlace>> {
-        self.places.iter().map(|(_, place)| place)
+        self.numbered().map(|(_, place)| place)
+    }
+
+    pub(crate) fn numbered(&self) -> impl Iterator<Item = (u32, &Arc<ReservedPlace>)> {
+        self.places.iter()
     }
 
     /// Returns the number of reservations.

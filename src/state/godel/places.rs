@@ -40,6 +40,13 @@ impl PlaceClocks {
         self.by_deadline.extend(self.waiting.drain(..).map(|number| (deadline, number)));
     }
 
+    /// Adds clocks for the unconfirmed reservations of a version. O(reservations).
+    pub(in crate::state) fn begin(&mut self, places: &Reservations) {
+        for (number, _) in places.numbered().filter(|(_, place)| !place.confirmed) {
+            self.wait(number);
+        }
+    }
+
     fn wait(&mut self, number: u32) {
         if self.ttl.is_some() {
             self.waiting.push(number);

@@ -649,3 +649,23 @@ fn a_member_that_another_scheduler_assumed_is_still_unbound_after_a_rebuild() {
     let phase = writer.cluster().objects().pod_groups.get("default", "g").unwrap().phase;
     assert_eq!(phase, Some(PodGroupPhase::Pending), "one of two is bound");
 }
+
+#[test]
+fn a_member_that_another_scheduler_assumed_is_still_unbound_in_an_engine_that_begins_with_a_version()
+ {
+    let mut writer = godel_writer();
+    writer.add_pod(assumed_elsewhere(0)).unwrap();
+    let commit_check = CommitPolicy::Unchecked;
+    let engine = Engine::at(writer.cluster(), Config { commit_check, ..Config::default() });
+    let here = member("g", 1, 100).on("n").build();
+    let phase = |event: Event| {
+        engine.submit(event).unwrap().wait().unwrap().unwrap();
+        let snapshot = engine.reader().unwrap().snapshot();
+        snapshot.objects().pod_groups.get("default", "g").unwrap().phase
+    };
+    phase(Event::assume(here.clone()));
+    let finished = || Event::finish_binding(&here.uid, Timestamp::from_secs(0));
+    assert_eq!(phase(finished()), Some(PodGroupPhase::Pending), "one of two is bound");
+    phase(Event::update_pod(&assumed_elsewhere(0).uid, member("g", 0, 100).on("n").build()));
+    assert_eq!(phase(finished()), Some(PodGroupPhase::Scheduled));
+}
