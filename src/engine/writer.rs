@@ -147,7 +147,6 @@ impl Writer {
                 let pod_ref = pod.pod_ref();
                 live.insert(pod.uid(), PodLocation::new(pod_ref.slot, pod.is_assumed()));
             }
-            live.publish(state.cluster().generation().0);
             live
         });
         Writer {
