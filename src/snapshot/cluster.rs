@@ -730,8 +730,9 @@ impl std::fmt::Debug for Cluster {
     }
 }
 
-/// A sequence of versions: that of an engine's writer, of one of its forks, or of an engine that began with one of them. A [`Plan`](super::Plan) belongs to the
-/// lineage of the writer, with which it shares all state that placing pods does not change.
+/// A sequence of versions: that of an engine's writer, of one of its forks, or of an engine that began with one of them.
+/// A [`Plan`](super::Plan) belongs to the lineage of the writer, with which it shares all state that placing pods does
+/// not change.
 #[derive(Clone, Debug)]
 pub(crate) struct Lineage {
     /// Those of the engine that began empty. Holding the `Arc` keeps another engine from reusing its address.

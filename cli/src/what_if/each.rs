@@ -1,7 +1,7 @@
 //! `--each`: every node or zone fails in turn.
 //!
-//! Each failure begins with the cluster at the end of the question's other changes. The failures are independent, so all
-//! processors simulate them.
+//! Each failure begins with the cluster at the end of the question's other changes. The failures are independent, and
+//! all processors simulate them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
