@@ -50,6 +50,7 @@ const STATUS: &[(&str, &str, Option<&str>)] = &[
         "each pod was bound once, and nothing grew",
         Some("a pod was bound twice or lost, or memory or a queue grew"),
     ),
+    ("serve", "the server was stopped by a signal", None),
     ("completions", "the script was printed", None),
     ("man", "the pages were written", None),
 ];

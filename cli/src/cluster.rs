@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use portolan::Algorithm;
-use portolan::cache::{CommitPolicy, Config, Engine, GodelConfig, Writer};
+use portolan::cache::{CommitPolicy, Config, Engine, Event, GodelConfig, Snapshot, Writer};
 use portolan::model::{
     EventError, Name, Object, ObjectKind, Pod, PodDisruptionBudget, PodState, Template, Uid,
 };
@@ -20,6 +20,7 @@ use crate::input;
 use crate::intake::Intake;
 use crate::resource_claims::{ClaimController, missing_claims};
 use crate::server::{Fetched, Server};
+use crate::simulation::{closed, event};
 use crate::text::{count, shortened};
 
 /// The option that enables Gödel semantics.
@@ -177,6 +178,17 @@ impl From {
     pub(crate) fn is_live(&self) -> bool {
         self.cluster.is_empty()
     }
+
+    /// Whether neither files nor a running cluster are named.
+    pub(crate) fn is_unspecified(&self) -> bool {
+        let Server { kubeconfig, context, master } = &self.server;
+        self.is_live() && kubeconfig.is_none() && context.is_none() && master.is_none()
+    }
+
+    /// The files of the cluster.
+    pub(crate) fn files(&self) -> &[PathBuf] {
+        &self.cluster
+    }
 }
 
 /// The option that limits the pods of controllers.
@@ -257,22 +269,15 @@ impl Strict {
     }
 }
 
-/// The content of files: a cluster with its placed pods, and the pending pods.
+/// A cluster in an engine, with which questions begin.
 pub(crate) struct Loaded {
-    pub(crate) writer: Writer,
+    /// All objects.
+    pub(crate) contents: Contents,
+    /// The version with the placed pods and the other objects of the scheduler.
+    pub(crate) cluster: Arc<Snapshot>,
     pub(crate) pending: Vec<Pod>,
-    /// The controllers of pods.
-    pub(crate) controllers: Vec<PodController>,
-    /// The objects of dynamic resource allocation.
-    pub(crate) devices: DeviceObjects,
     /// The controller of the pods' claims, if there are any.
     pub(crate) claims: Option<ClaimController>,
-    /// Facts about the pods that the scheduler does not read.
-    pub(crate) facts: PodFacts,
-    /// Notes for the reader about the input.
-    pub(crate) notes: Vec<String>,
-    /// The objects that were read and ignored.
-    pub(crate) intake: Intake,
 }
 
 /// Reads all objects of the files and directories, as printed by `kubectl get … -o json|yaml`.
@@ -335,7 +340,8 @@ pub(crate) fn not_read(file: &Path, error: &portolan_k8s::ReadError) -> CommandE
 /// The objects of a cluster before they are in an engine.
 #[derive(Clone)]
 pub(crate) struct Contents {
-    objects: Objects,
+    /// Copied when a holder changes them.
+    objects: Arc<Objects>,
     /// The files of the cluster and those that are added to it.
     files: Vec<PathBuf>,
     limit: PodLimit,
@@ -361,7 +367,7 @@ pub(crate) struct Added {
 /// Loads a cluster from files, or from its API server.
 pub(crate) fn load(from: &From, godel: &Godel) -> Result<Loaded, CommandError> {
     let (contents, added) = contents_with(from, godel, &[])?;
-    contents.into_engine(godel, added.objects)
+    contents.load(godel, added.objects)
 }
 
 /// Reads a cluster, and files of objects that are added to it. Objects of both may refer to
@@ -404,6 +410,7 @@ pub(crate) fn contents_with(
     let Objects { pods, objects: others, controllers, facts, .. } = added;
     let added = Added { pods, objects: others, controllers, facts };
     let files = [&from.cluster, more].concat();
+    let objects = Arc::new(objects);
     Ok((Contents { objects, files, limit: from.limit, notes, intake }, added))
 }
 
@@ -417,7 +424,21 @@ pub(crate) fn contents(from: &From, godel: &Godel) -> Result<Contents, CommandEr
     notes.extend(godel.note(&objects));
     check_nodes(&objects, from, &intake)?;
     notes.extend(missing_claims(&objects.devices, &objects.pods));
-    Ok(Contents { objects, files: from.cluster.clone(), limit: from.limit, notes, intake })
+    let (objects, files) = (Arc::new(objects), from.cluster.clone());
+    Ok(Contents { objects, files, limit: from.limit, notes, intake })
+}
+
+/// The cluster of these manifests, whose controllers create their pods.
+pub(crate) fn contents_of(manifests: &str, godel: &Godel) -> Result<Contents, CommandError> {
+    let mut reader = portolan_k8s::Reader::new();
+    let read = reader.read(manifests.as_bytes());
+    read.map_err(|error| CommandError::Usage(error.to_string()))?;
+    let mut objects = reader.finish();
+    let (limit, mut intake) = (PodLimit::default(), Intake::default());
+    intake.count(&objects);
+    limit.expand(0, &mut objects, &Objects::default())?;
+    let notes = godel.note(&objects).into_iter().collect();
+    Ok(Contents { objects: Arc::new(objects), files: Vec::new(), limit, notes, intake })
 }
 
 /// Reads the objects of a cluster, and returns notes about kinds that are not read.
@@ -476,10 +497,43 @@ fn named(controller: &PodController) -> String {
     format!("{} {namespace}/{name}", kind.as_str())
 }
 
+impl Loaded {
+    /// Creates the claims of the pending pods, as their controller does.
+    pub(crate) fn create_claims(&mut self) -> Result<(), CommandError> {
+        let Some(claims) = &mut self.claims else { return Ok(()) };
+        let engine = Engine::at(&self.cluster, Config::default());
+        for pod in &mut self.pending {
+            *pod = claims.create_in(&engine, pod)?;
+        }
+        self.cluster = engine.reader().map_err(closed)?.snapshot();
+        Ok(())
+    }
+
+    /// The same cluster with these contents, and with added objects.
+    pub(crate) fn beside(
+        &self,
+        contents: Contents,
+        added: Vec<Object>,
+    ) -> Result<Loaded, CommandError> {
+        let (pending, claims) = (self.pending.clone(), self.claims.clone());
+        if added.is_empty() {
+            return Ok(Loaded { contents, cluster: self.cluster.clone(), pending, claims });
+        }
+        let engine = Engine::at(&self.cluster, Config::default());
+        for object in added {
+            let name = format!("{} {}", object.kind().as_str(), object.name());
+            let put = event(&engine, Event::put_object(object))?;
+            put.map_err(|error| CommandError::Refused { object: name, error })?;
+        }
+        let cluster = engine.reader().map_err(closed)?.snapshot();
+        Ok(Loaded { contents, cluster, pending, claims })
+    }
+}
+
 impl Contents {
     #[cfg(test)]
     pub(crate) fn of(objects: Objects) -> Contents {
-        let (files, notes) = Default::default();
+        let (files, notes, objects) = (Vec::new(), Vec::new(), Arc::new(objects));
         Contents { objects, files, limit: PodLimit::default(), notes, intake: Intake::default() }
     }
 
@@ -509,7 +563,7 @@ impl Contents {
                 named(first)
             ));
         }
-        self.objects.admission.extend(&larger.admission);
+        self.objects_mut().admission.extend(&larger.admission);
         added.pods = larger.pods;
         added.objects.extend(larger.objects);
     }
@@ -533,14 +587,10 @@ impl Contents {
         }
     }
 
-    /// An engine with the cluster and the added objects.
-    pub(crate) fn into_engine(
-        mut self,
-        godel: &Godel,
-        added: Vec<Object>,
-    ) -> Result<Loaded, CommandError> {
+    /// Loads the cluster and the added objects into an engine. O(cluster).
+    pub(crate) fn load(self, godel: &Godel, added: Vec<Object>) -> Result<Loaded, CommandError> {
         let claims = self.claims();
-        let (mut writer, _) = Engine::inline(godel.config(claims.as_ref()));
+        let (mut writer, reader) = Engine::inline(godel.config(claims.as_ref()));
         let pending = self.put(&mut writer, godel)?;
         for object in added {
             let name = format!("{} {}", object.kind().as_str(), object.name());
@@ -549,25 +599,39 @@ impl Contents {
         }
         writer.publish();
         self.allow_disruptions(&mut writer, &pending)?;
-        let Contents { notes, intake, objects, .. } = self;
-        let Objects { controllers, devices, facts, .. } = objects;
-        Ok(Loaded { writer, pending, controllers, devices, claims, facts, notes, intake })
+        Ok(Loaded { contents: self, cluster: reader.snapshot(), pending, claims })
     }
 
     /// The controller of the pods' claims, if there are any.
     pub(crate) fn claims(&self) -> Option<ClaimController> {
-        let Objects { devices, pods, controllers, .. } = &self.objects;
+        let Objects { devices, pods, controllers, .. } = &*self.objects;
         ClaimController::of(devices, pods, controllers)
     }
 
-    /// The pods, until they are in an engine.
+    /// The same contents with other pods.
+    pub(crate) fn with_pods(&self, pods: Vec<Pod>) -> Contents {
+        let mut contents = self.clone();
+        let objects = contents.objects_mut();
+        let waiting = pods.iter().filter(|pod| pod.node_name.is_none()).map(|pod| &pod.uid);
+        let waiting: HashSet<&Uid> = waiting.collect();
+        objects.created.retain(|uid| waiting.contains(uid));
+        objects.pods = pods;
+        contents
+    }
+
+    /// All pods.
     pub(crate) fn pods(&self) -> &[Pod] {
         &self.objects.pods
     }
 
     /// The objects, to be corrected before they are loaded.
     pub(crate) fn objects_mut(&mut self) -> &mut Objects {
-        &mut self.objects
+        Arc::make_mut(&mut self.objects)
+    }
+
+    /// The objects of dynamic resource allocation.
+    pub(crate) fn devices(&self) -> &DeviceObjects {
+        &self.objects.devices
     }
 
     /// The pod controllers, whose daemon sets add pods to new nodes.
@@ -651,12 +715,8 @@ impl Contents {
     }
 
     /// Adds everything to an empty engine; returns the pending pods.
-    pub(crate) fn put(
-        &mut self,
-        writer: &mut Writer,
-        godel: &Godel,
-    ) -> Result<Vec<Pod>, CommandError> {
-        let Objects { nodes, pods, .. } = &self.objects;
+    fn put(&self, writer: &mut Writer, godel: &Godel) -> Result<Vec<Pod>, CommandError> {
+        let Objects { objects, nodes, pods, .. } = &*self.objects;
         let mut names = HashSet::new();
         if let Some(node) = nodes.iter().find(|node| !names.insert(&node.name)) {
             return Err(duplicate_node(&self.files(), &node.name));
@@ -665,14 +725,11 @@ impl Contents {
         if let Some(pod) = pods.iter().find(|pod| !keys.insert((pod.namespace(), &pod.name))) {
             return Err(duplicate_pod(&self.files(), pod));
         }
-        let Objects { objects, nodes, pods, .. } = &mut self.objects;
         let is_placed = |pod: &Pod| {
             pod.node_name.as_ref().is_some_and(|node| !node.is_empty()) || godel.is_assumed(pod)
         };
-        let (placed, pending): (Vec<Pod>, Vec<Pod>) =
-            std::mem::take(pods).into_iter().partition(is_placed);
-        let (objects, nodes) = (std::mem::take(objects), std::mem::take(nodes));
-        let applied = writer.load(objects, nodes, placed);
+        let (placed, pending): (Vec<Pod>, Vec<Pod>) = pods.iter().cloned().partition(is_placed);
+        let applied = writer.load(objects.clone(), nodes.clone(), placed);
         if let Some((object, error)) = applied.rejected.into_iter().next() {
             return Err(match error {
                 EventError::AlreadyAdded { uid } => CommandError::Usage(format!(

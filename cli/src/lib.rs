@@ -27,6 +27,8 @@ mod replacement;
 mod replay;
 mod resource_claims;
 mod selection;
+#[cfg(feature = "cluster")]
+mod serve;
 mod server;
 mod simulation;
 mod table;
@@ -94,6 +96,8 @@ enum Command {
     Extender(live::extender::Arguments),
     #[cfg(feature = "cluster")]
     Demo(live::demo::Arguments),
+    #[cfg(feature = "cluster")]
+    Serve(Box<serve::Arguments>),
     /// Schedule the pods of a cluster (in builds with the feature cluster).
     #[cfg(not(feature = "cluster"))]
     Run(server::Absent),
@@ -106,6 +110,9 @@ enum Command {
     /// Schedule pods through an API server in this process (in builds with the feature cluster).
     #[cfg(not(feature = "cluster"))]
     Demo(server::Absent),
+    /// Answer questions about a cluster over HTTP (in builds with the feature cluster).
+    #[cfg(not(feature = "cluster"))]
+    Serve(server::Absent),
     Completions(manual::Completions),
     Man(manual::Man),
 }
@@ -156,6 +163,10 @@ pub fn main() -> ExitCode {
         Command::Demo(arguments) => live::demo::run(&arguments),
         #[cfg(not(feature = "cluster"))]
         Command::Demo(arguments) => arguments.run("portolan demo"),
+        #[cfg(feature = "cluster")]
+        Command::Serve(arguments) => serve::run(&arguments),
+        #[cfg(not(feature = "cluster"))]
+        Command::Serve(arguments) => arguments.run("portolan serve"),
         Command::Completions(arguments) => manual::completions(&arguments),
         Command::Man(arguments) => manual::man(&arguments),
     };

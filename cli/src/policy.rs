@@ -60,8 +60,9 @@ impl ConfigFile {
 }
 
 /// A configuration whose file has been read.
-pub(crate) struct Text<'a> {
-    source: Source<'a>,
+pub(crate) struct Text {
+    file: Option<PathBuf>,
+    reading: Reading,
     text: String,
 }
 
@@ -109,22 +110,29 @@ impl Source<'_> {
             None => CommandError::Usage(what),
         }
     }
-}
 
-impl<'a> Source<'a> {
     /// Reads the file, for any number of policies.
-    pub(crate) fn read(self) -> Result<Text<'a>, CommandError> {
+    pub(crate) fn read(self) -> Result<Text, CommandError> {
         let text = match self.file {
             None => Configuration::DEFAULT.to_owned(),
             Some(file) => String::from_utf8(input::read(file)?).map_err(|error| {
                 self.refuses(format!("not UTF-8 text ({error}): pass a YAML file"))
             })?,
         };
-        Ok(Text { source: self, text })
+        Ok(Text { file: self.file.map(Path::to_owned), reading: self.reading.clone(), text })
     }
 }
 
-impl Text<'_> {
+impl Text {
+    /// The file of the configuration.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    fn source(&self) -> Source<'_> {
+        Source { file: self.file(), reading: &self.reading }
+    }
+
     /// All profiles of the configuration, or the one that `--profile` names; the default
     /// profile if there is no configuration. The profiles' plugins share the handle, and write
     /// claims with the backend.
@@ -134,12 +142,12 @@ impl Text<'_> {
         backend: Arc<dyn Backend>,
     ) -> Result<Policies, CommandError> {
         let mut policies = self.parse(handle, backend)?;
-        if let Some(name) = &self.source.reading.profile {
+        if let Some(name) = &self.reading.profile {
             let profiles = &mut policies.profiles;
             let at = find(profiles, name).ok_or_else(|| {
                 let names = names(profiles);
                 let what = format!("there is no profile {name:?}: pass one of {names}");
-                self.source.refuses(what)
+                self.source().refuses(what)
             })?;
             *profiles = vec![profiles.swap_remove(at)];
             policies.is_for_all = true;
@@ -148,7 +156,7 @@ impl Text<'_> {
     }
 
     fn parse(&self, handle: &Handle, backend: Arc<dyn Backend>) -> Result<Policies, CommandError> {
-        let Source { file, reading } = self.source;
+        let Source { file, reading } = self.source();
         let mut registry = Registry::of_cluster(backend);
         if reading.ignore_unknown_plugins {
             registry.ignore_unknown();
@@ -166,7 +174,7 @@ impl Text<'_> {
                     (Some(file), line) if line > 0 => {
                         CommandError::Line { file: file.to_owned(), line, what }
                     }
-                    _ => self.source.refuses(what),
+                    _ => self.source().refuses(what),
                 }
             })?;
         let mut notes = configuration.notes;
@@ -177,7 +185,7 @@ impl Text<'_> {
             if !reading.ignore_extenders {
                 let way_out = "pass --ignore-extenders to ignore them";
                 return Err(self
-                    .source
+                    .source()
                     .refuses(format!("extenders are not called here ({extenders}): {way_out}")));
             }
             notes.push(format!(

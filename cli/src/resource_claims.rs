@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use portolan::cache::{Cluster, Store, Writer};
+use portolan::cache::{Cluster, Engine, Event, Store};
 use portolan::model::{GeneratedClaims, Name, Pod, PodResourceClaim, Template, Uid};
 use portolan_dra::Devices;
 use portolan_dra::model::{
@@ -17,7 +17,7 @@ use portolan_dra::store::DeviceEvent;
 use portolan_k8s::{DeviceObjects, PodController};
 
 use crate::error::CommandError;
-use crate::simulation::{closed, refused};
+use crate::simulation::{closed, event, refused};
 use crate::text::count;
 
 /// The annotation of a generated claim that names the pod's entry.
@@ -91,21 +91,17 @@ impl ClaimController {
         (Pod { claim_statuses: Some(statuses), ..pod.clone() }, events)
     }
 
-    /// Creates the claims of a pod, or of a pod that is evaluated as if it were pending, in a writer's cluster.
-    pub(crate) fn create_in(
-        &mut self,
-        writer: &mut Writer,
-        pod: &Pod,
-    ) -> Result<Pod, CommandError> {
+    /// Creates the claims of a pod, or of a pod that is evaluated as if it were pending, in the cluster of an engine.
+    pub(crate) fn create_in(&mut self, engine: &Engine, pod: &Pod) -> Result<Pod, CommandError> {
         let mut new = pod.clone();
         if pod.node_name.is_some() {
-            let events = self.release(pod, devices(writer)?);
-            apply(writer, pod, events)?;
+            react(engine, pod, |devices| ((), self.release(pod, devices)))?;
             new.claim_statuses = None;
         }
-        let (new, events) = self.create(&new, devices(writer)?);
-        apply(writer, pod, events)?;
-        Ok(new)
+        if pod.template.resource_claims.is_empty() {
+            return Ok(new);
+        }
+        react(engine, pod, |devices| self.create(&new, devices))
     }
 
     fn template(&self, pod: &Pod, entry: &PodResourceClaim) -> Option<&ResourceClaimTemplate> {
@@ -155,15 +151,18 @@ impl ClaimController {
     }
 }
 
-fn devices(writer: &Writer) -> Result<&Devices, CommandError> {
-    writer.cluster().store::<Devices>().map_err(closed)
-}
-
-fn apply(writer: &mut Writer, pod: &Pod, events: Vec<DeviceEvent>) -> Result<(), CommandError> {
-    for event in events {
-        writer.change::<Devices>(event).map_err(|error| refused(pod, error))?;
+/// Lets a controller react to a pod in the cluster of an engine.
+pub(crate) fn react<T>(
+    engine: &Engine,
+    pod: &Pod,
+    reaction: impl FnOnce(&Devices) -> (T, Vec<DeviceEvent>),
+) -> Result<T, CommandError> {
+    let cluster = engine.reader().map_err(closed)?.snapshot();
+    let (result, events) = reaction(cluster.store::<Devices>().map_err(closed)?);
+    for of in events {
+        event(engine, Event::custom::<Devices>(of))?.map_err(|error| refused(pod, error))?;
     }
-    Ok(())
+    Ok(result)
 }
 
 /// The name of the claim for an entry, and whether the claim is yet to be created.
@@ -277,7 +276,7 @@ fn next_version(mut claim: ResourceClaim) -> ResourceClaim {
 
 #[cfg(test)]
 mod tests {
-    use portolan::cache::{Config, Engine};
+    use portolan::cache::Config;
 
     use super::*;
 
@@ -308,42 +307,45 @@ metadata: {name: b}
 spec: {resourceClaims: [{name: all, resourceClaimName: shared}]}
 ";
 
-    fn start() -> (ClaimController, Writer, Vec<Pod>) {
+    fn start() -> (ClaimController, Engine, Vec<Pod>) {
         let objects = portolan_k8s::read(INPUT.as_bytes()).expect("valid");
         let claims = ClaimController::of(&objects.devices, &objects.pods, &[]).expect("has claims");
         let config = Config::default().with_store(claims.devices().clone());
-        (claims, Engine::inline(config).0, objects.pods)
+        (claims, Engine::shared(config), objects.pods)
     }
 
-    fn release(claims: &mut ClaimController, writer: &mut Writer, pod: &Pod) {
-        let events = claims.release(pod, devices(writer).expect("a store"));
-        apply(writer, pod, events).expect("accepted");
+    fn release(claims: &mut ClaimController, engine: &Engine, pod: &Pod) {
+        react(engine, pod, |devices| ((), claims.release(pod, devices))).expect("accepted");
+    }
+
+    /// The claim of this name, if there is one.
+    fn claim(engine: &Engine, name: &str) -> Option<Arc<ResourceClaim>> {
+        let cluster = engine.reader().expect("open").snapshot();
+        let devices = cluster.store::<Devices>().expect("a store");
+        devices.claims().get(&"default".into(), &name.into()).cloned()
     }
 
     #[test]
     fn a_generated_claim_has_a_free_name_and_is_deleted_with_its_pod() {
-        let (mut claims, mut writer, pods) = start();
-        let pod = claims.create_in(&mut writer, &pods[0]).expect("created");
-        let own = |writer: &Writer| {
-            let found = devices(writer).expect("a store").claims();
-            found.get(&"default".into(), &"a-own-1".into()).cloned()
-        };
-        assert!(own(&writer).is_some_and(|claim| claim.metadata.is_controlled_by(&pod)));
+        let (mut claims, engine, pods) = start();
+        let pod = claims.create_in(&engine, &pods[0]).expect("created");
+        assert!(
+            claim(&engine, "a-own-1").is_some_and(|claim| claim.metadata.is_controlled_by(&pod))
+        );
         // A second time, the same claim is found.
-        let again = claims.create_in(&mut writer, &pods[0]).expect("created");
+        let again = claims.create_in(&engine, &pods[0]).expect("created");
         assert_eq!(again.claim_statuses, pod.claim_statuses);
-        release(&mut claims, &mut writer, &pods[0]);
-        assert!(own(&writer).is_none());
+        release(&mut claims, &engine, &pods[0]);
+        assert!(claim(&engine, "a-own-1").is_none());
     }
 
     #[test]
     fn a_shared_claim_is_free_when_its_last_pod_has_ended() {
-        let (mut claims, mut writer, pods) = start();
+        let (mut claims, engine, pods) = start();
         let mut left = Vec::new();
         for pod in &pods {
-            release(&mut claims, &mut writer, pod);
-            let all = devices(&writer).expect("a store").claims();
-            let shared = all.get(&"default".into(), &"shared".into()).expect("kept");
+            release(&mut claims, &engine, pod);
+            let shared = claim(&engine, "shared").expect("kept");
             left.push((shared.status.reserved_for.len(), shared.status.allocation.is_some()));
         }
         assert_eq!(left, [(1, true), (0, false)]);

@@ -28,7 +28,7 @@ use portolan_dra::store::DeviceEvent;
 
 use crate::error::CommandError;
 use crate::replacement::{Replacement, recreated};
-use crate::resource_claims::ClaimController;
+use crate::resource_claims::{ClaimController, react};
 
 /// A cluster without schedulers.
 pub(crate) struct Stage {
@@ -232,15 +232,10 @@ impl Simulation {
     fn control<T>(
         &mut self,
         pod: &Pod,
-        react: impl FnOnce(&mut ClaimController, &Devices) -> (T, Vec<DeviceEvent>),
+        reaction: impl FnOnce(&mut ClaimController, &Devices) -> (T, Vec<DeviceEvent>),
     ) -> Result<Option<T>, CommandError> {
         let Some(claims) = &mut self.claims else { return Ok(None) };
-        let cluster = self.engine.reader().map_err(closed)?.snapshot();
-        let (result, events) = react(claims, cluster.store::<Devices>().map_err(closed)?);
-        for event in events {
-            self.apply(pod, Event::custom::<Devices>(event))?;
-        }
-        Ok(Some(result))
+        react(&self.engine, pod, |devices| reaction(claims, devices)).map(Some)
     }
 
     /// Applies an event that concerns this pod.

@@ -13,7 +13,7 @@ use crate::framework::{
     Algorithm, AlgorithmConfig, Code, Cycle, CycleState, Decision, Diagnosis, Failure, FitError,
     Framework,
 };
-use crate::model::{Pod, Uid};
+use crate::model::{Name, Pod, Uid};
 use crate::snapshot::draft::{check_pod, check_supported};
 use crate::snapshot::{Cluster, Fork, NodeInfo};
 
@@ -33,16 +33,16 @@ use crate::snapshot::{Cluster, Fork, NodeInfo};
 /// let framework = Arc::new(Framework::default_profile());
 /// let mut what_if = WhatIf::new(&reader.snapshot(), framework, AlgorithmConfig::default());
 /// let web = pod("web").cpu(400).memory(1 << 30).build();
-/// assert_eq!(what_if.fit_more(&web, 100), 2);
+/// assert_eq!(what_if.fit_more(&web, 100).len(), 2);
 ///
 /// // Add a node, and undo it.
 /// let kept = what_if.transaction(|what_if| {
 ///     what_if.fork().add_node(node("more").cpu(4_000).memory(16 << 30).build())?;
-///     assert_eq!(what_if.fit_more(&web, 100), 12);
+///     assert_eq!(what_if.fit_more(&web, 100).len(), 12);
 ///     Err::<(), _>(portolan::model::EventError::Full)
 /// });
 /// assert!(kept.is_err());
-/// assert_eq!(what_if.fit_more(&web, 100), 2);
+/// assert_eq!(what_if.fit_more(&web, 100).len(), 2);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct WhatIf {
@@ -136,13 +136,14 @@ impl WhatIf {
         placed
     }
 
-    /// Returns how many copies of this pod fit in addition to the existing pods, up to `limit`. None of the copies
-    /// stays. The scheduler decides on each copy in turn, so topology spread, affinity and host ports are respected.
+    /// Returns the nodes of up to `limit` copies of this pod that fit in addition to the existing pods, in the order in
+    /// which they are placed. None of the copies stays. The scheduler decides on each copy in turn, so topology spread, affinity and host ports are respected.
     ///
     /// O(answer × decision); undoing the placements costs O(1).
-    pub fn fit_more(&mut self, like: &Pod, limit: usize) -> usize {
+    pub fn fit_more(&mut self, like: &Pod, limit: usize) -> Vec<Name> {
         let before = self.fork.fork();
-        let fit = (0..limit).take_while(|n| self.schedule(&copy(like, *n)).is_ok()).count();
+        let copies = (0..limit).map(|n| self.schedule(&copy(like, n)));
+        let fit = copies.map_while(|decided| Some(decided.ok()?.node)).collect();
         self.fork = before;
         fit
     }

@@ -15,24 +15,24 @@ mod schedulers;
 mod subject;
 mod trial;
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use portolan::cache::Fork;
-use portolan::model::{Name, Pod, Uid};
+use portolan::cache::{Config, Engine, Fork};
+use portolan::model::{Name, Pod};
 use portolan::plugin::preemption::DryRun;
 use portolan::plugin::{Cycle, CycleState, Evaluation, Nomination, Status};
 use portolan_k8s::Scales;
 use serde_json::json;
 
-use crate::cluster::Contents;
+use crate::cluster::Loaded;
 use crate::error::CommandError;
 use crate::intake::Intake;
 use crate::names::did_you_mean;
-use crate::policy::ConfigFile;
+use crate::policy::{self, ConfigFile};
+use crate::simulation::closed;
 use crate::text::line;
 use crate::{arguments, cluster, creation, input, print};
 
@@ -85,7 +85,7 @@ pub(crate) struct Arguments {
 
 /// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Form {
+pub(crate) enum Form {
     /// Tables for people: nodes by reason.
     Table,
     /// One JSON object with every node and plugin.
@@ -109,7 +109,7 @@ struct Explained<'a> {
     /// Further facts that explain the reasons.
     facts: Vec<String>,
     notes: Vec<String>,
-    intake: Intake,
+    intake: &'a Intake,
 }
 
 /// The node of a pod.
@@ -130,6 +130,20 @@ struct Preemption {
 /// The prefix of reasons for an insufficient resource.
 const INSUFFICIENT: &str = "Insufficient ";
 
+/// What is asked about a cluster, besides the pod.
+#[derive(Clone, Copy)]
+pub(crate) struct Inquiry<'a> {
+    pub(crate) config: &'a policy::Text,
+    pub(crate) godel: &'a cluster::Godel,
+    /// The namespace of the pod or of its controller, or of the pending pods.
+    pub(crate) namespace: Option<&'a str>,
+    /// The only node to report on.
+    pub(crate) node: Option<&'a str>,
+    /// The time for trying evictions, alternative nodes and pairs of changes.
+    pub(crate) time: Duration,
+    pub(crate) form: Form,
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     let asked = arguments.pod.as_deref().unwrap_or_default();
     let file = Some(PathBuf::from(asked))
@@ -137,152 +151,162 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     let files: Vec<PathBuf> = file.iter().cloned().collect();
     let (mut contents, mut added) =
         cluster::contents_with(&arguments.from, &arguments.godel, &files)?;
-    if arguments.pending {
-        let refused = refused(&contents);
-        let loaded = contents.into_engine(&arguments.godel, added.objects)?;
-        return pending::run(arguments, loaded, &refused);
-    }
-    let subject = match &file {
-        Some(file) => subject::of_file(file, &mut contents, &mut added)?,
-        None => subject::named(asked, arguments, &mut contents, &mut added)?,
+    let config = arguments.config.source().read()?;
+    let inquiry = Inquiry {
+        config: &config,
+        godel: &arguments.godel,
+        namespace: arguments.namespace.as_deref(),
+        node: arguments.node.as_deref(),
+        time: Duration::from_secs_f64(arguments.time_limit),
+        form: arguments.output,
     };
-    match subject {
-        Subject::Finished(pod, phase) => finished(arguments, &pod, &phase, &contents.intake)?,
-        Subject::Pod(pod, requests) => {
-            // Pods of a file, and those that a controller lacks, are yet to be created.
-            let exists = contents.pods().iter().any(|it| it.uid == pod.uid)
-                && !contents.created().contains(&pod.uid);
-            let is_new = file.is_some() || !exists;
-            let refused = is_new.then(|| contents.admission().clone().admit(&pod).err()).flatten();
-            let loaded = contents.into_engine(&arguments.godel, added.objects)?;
-            explain(arguments, *pod, requests.as_ref(), refused, loaded)?;
-        }
+    let subject = match &file {
+        _ if arguments.pending => None,
+        Some(file) => Some(subject::of_file(file, &mut contents, &mut added)?),
+        None => Some(subject::named(asked, inquiry.namespace, &mut contents, &mut added)?),
+    };
+    let mut loaded = contents.load(&arguments.godel, added.objects)?;
+    loaded.create_claims()?;
+    print(&match subject {
+        None => inquiry.pending(&loaded)?,
+        Some(subject) => inquiry.of(subject, file.is_some(), &loaded)?,
+    })?;
+    if arguments.output != Form::Json {
+        loaded.contents.intake.print();
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Why the API server refuses to create pods that controllers lack. Each pod is charged before the next.
-fn refused(contents: &Contents) -> HashMap<Uid, String> {
-    let mut admission = contents.admission().clone();
-    let lacking = contents.pods().iter().filter(|pod| contents.created().contains(&pod.uid));
-    lacking
-        .filter_map(|pod| Some((pod.uid.clone(), refusal(&admission.admit(pod).err()?))))
-        .collect()
 }
 
 fn refusal(why: &str) -> String {
     format!("the API server refuses to create the pod: {why}")
 }
 
-/// Reports on a pod that has finished.
-fn finished(
-    arguments: &Arguments,
-    pod: &str,
-    phase: &Name,
-    intake: &Intake,
-) -> Result<(), CommandError> {
-    let why = format!("has finished ({phase}): it is not scheduled again");
-    if arguments.output == Form::Json {
-        let fields = json!({ "version": export::VERSION, "pod": pod, "state": "finished",
-            "node": null, "why": why, "fits_on": 0, "nodes": {}, "groups": [], "changes": [],
-            "changes_complete": true, "preemption": null, "message": null, "notes": [],
-            "input": intake.json() });
-        return print(&fields.to_string());
+impl Inquiry<'_> {
+    /// Reports on the pod of the cluster, or of the controller, with this name.
+    pub(crate) fn named(self, asked: &str, loaded: &Loaded) -> Result<String, CommandError> {
+        let (mut contents, mut added) = (loaded.contents.clone(), cluster::Added::default());
+        let subject = subject::named(asked, self.namespace, &mut contents, &mut added)?;
+        self.of(subject, false, &loaded.beside(contents, added.objects)?)
     }
-    print(&match arguments.output {
-        // Only nodes have rows.
-        Form::Csv => export::rows([export::csv_header()])?,
-        _ => format!("pod {}: {}", line(pod), line(&why)),
-    })?;
-    intake.print();
-    Ok(())
-}
 
-/// Evaluates the pod and prints the report.
-fn explain(
-    arguments: &Arguments,
-    pod: Pod,
-    requests: Option<&portolan::model::Requests>,
-    refused: Option<String>,
-    loaded: cluster::Loaded,
-) -> Result<(), CommandError> {
-    let cluster::Loaded { mut writer, pending, controllers, devices, claims, facts, .. } = loaded;
-    let (mut notes, intake) = (loaded.notes, loaded.intake);
-    let pod = match claims {
-        Some(mut claims) => {
-            for other in &pending {
-                claims.create_in(&mut writer, other)?;
+    /// Reports on all pending pods.
+    pub(crate) fn pending(self, loaded: &Loaded) -> Result<String, CommandError> {
+        pending::report(self, loaded)
+    }
+
+    /// Reports on a pod, which is yet to be created if it is of a file.
+    fn of(
+        self,
+        subject: Subject,
+        is_of_file: bool,
+        loaded: &Loaded,
+    ) -> Result<String, CommandError> {
+        let (pod, requests) = match subject {
+            Subject::Finished(pod, phase) => return self.finished(&pod, &phase, loaded),
+            Subject::Pod(pod, requests) => (*pod, requests),
+        };
+        let contents = &loaded.contents;
+        // Pods that a controller lacks are yet to be created, too.
+        let exists = contents.pods().iter().any(|it| it.uid == pod.uid)
+            && !contents.created().contains(&pod.uid);
+        let is_new = is_of_file || !exists;
+        let refused = is_new.then(|| contents.admission().clone().admit(&pod).err()).flatten();
+        self.explain(pod, requests.as_ref(), refused, loaded)
+    }
+
+    /// Reports on a pod that has finished.
+    fn finished(self, pod: &str, phase: &Name, loaded: &Loaded) -> Result<String, CommandError> {
+        let why = format!("has finished ({phase}): it is not scheduled again");
+        Ok(match self.form {
+            Form::Json => json!({ "version": export::VERSION, "pod": pod, "state": "finished",
+                "node": null, "why": why, "fits_on": 0, "nodes": {}, "groups": [], "changes": [],
+                "changes_complete": true, "preemption": null, "message": null, "notes": [],
+                "input": loaded.contents.intake.json() })
+            .to_string(),
+            // Only nodes have rows.
+            Form::Csv => export::rows([export::csv_header()])?,
+            Form::Table => format!("pod {}: {}", line(pod), line(&why)),
+        })
+    }
+
+    /// Evaluates the pod and reports the result.
+    fn explain(
+        self,
+        pod: Pod,
+        requests: Option<&portolan::model::Requests>,
+        refused: Option<String>,
+        loaded: &Loaded,
+    ) -> Result<String, CommandError> {
+        let contents = &loaded.contents;
+        let (pod, mut fork) = match loaded.claims.clone() {
+            Some(mut claims) => {
+                let engine = Engine::at(&loaded.cluster, Config::default());
+                let pod = claims.create_in(&engine, &pod)?;
+                (pod, engine.reader().map_err(closed)?.snapshot().fork())
             }
-            claims.create_in(&mut writer, &pod)?
+            None => (pod, loaded.cluster.fork()),
+        };
+        let names_node = pod.node_name.is_some();
+        let placed = take_out(&mut fork, &pod, |uid| contents.facts().has_started(uid))?;
+        // Evaluate the spec, not the current node.
+        let deletion_time = pod.deletion_time.filter(|_| placed.is_none());
+        let pod = Pod { node_name: None, deletion_time, ..pod };
+        let only = self.node;
+        if let Some(name) = only.filter(|name| fork.node(name).is_none()) {
+            let near = did_you_mean(name, fork.nodes().map(|node| &**node.name()));
+            return Err(CommandError::Usage(format!("node {name} does not exist: {near}")));
         }
-        None => pod,
-    };
-    let mut fork = writer.cluster().fork();
-    let names_node = pod.node_name.is_some();
-    let placed = take_out(&mut fork, &pod, |uid| facts.has_started(uid))?;
-    // Evaluate the spec, not the current node.
-    let deletion_time = pod.deletion_time.filter(|_| placed.is_none());
-    let pod = Pod { node_name: None, deletion_time, ..pod };
-    let only = arguments.node.as_deref();
-    if let Some(name) = only.filter(|name| fork.node(name).is_none()) {
-        let near = did_you_mean(name, fork.nodes().map(|node| &**node.name()));
-        return Err(CommandError::Usage(format!("node {name} does not exist: {near}")));
-    }
-    let mut schedulers = Schedulers::new(arguments, fork.snapshot())?;
-    notes.append(&mut schedulers.notes);
-    schedulers.prepare(&fork, pending.iter().chain([&pod]));
-    // A configuration has at least one profile.
-    let Some(framework) = schedulers.framework_of(&pod) else { return Ok(()) };
-    let why = schedulers.why(&fork, &pod);
-    let mut evaluation = framework.evaluate(&fork, &pod);
-    if let Some(only) = only {
-        evaluation.nodes.retain(|name, _| **name == *only);
-    }
-    let scales = Scales::of(&controllers);
-    let trial = Trial { framework, cluster: &fork, pod: &pod, requests, scales: &scales, only };
-    let mut facts = match is_rejected_for_labels(&evaluation) {
-        true => labels::facts(&fork, &pod),
-        false => Vec::new(),
-    };
-    facts.extend(claims::facts(&fork, &pod, &evaluation));
-    facts.extend(devices::facts(trial, &evaluation, &devices));
-    devices::hide_empty_scores(&mut evaluation);
-    if !pod.template.scheduling_gates.is_empty() {
-        facts.push(format!("scheduling gates: {}", pod.template.scheduling_gates.join(", ")));
-    }
-    let fits = evaluation.nodes.values().any(|verdict| verdict.status.is_none());
-    let changes = match fits || evaluation.failed.is_some() {
-        true => Changes::default(),
-        false => {
-            let time = Duration::from_secs_f64(arguments.time_limit);
-            changes::find(trial, Instant::now() + time)
+        let schedulers = Schedulers::new(self, fork.snapshot())?;
+        schedulers.prepare(&fork, loaded.pending.iter().chain([&pod]));
+        // A configuration has at least one profile.
+        let framework = schedulers.framework_of(&pod);
+        let framework = framework.ok_or_else(|| CommandError::Usage("no profile".to_owned()))?;
+        let why = schedulers.why(&fork, &pod);
+        let mut evaluation = framework.evaluate(&fork, &pod);
+        if let Some(only) = only {
+            evaluation.nodes.retain(|name, _| **name == *only);
         }
-    };
-    let preemption = why.as_ref().and_then(|why| preemption(trial, &why.nomination));
-    let never_runs = refused
-        .map(|why| refusal(&why))
-        .or_else(|| names_node.then(|| creation::unbound_claim(&pod, &fork)).flatten());
-    let explained = Explained {
-        trial,
-        placed,
-        never_runs,
-        why,
-        preemption,
-        evaluation,
-        changes,
-        facts,
-        notes,
-        intake,
-    };
-    print(&match arguments.output {
-        Form::Table => report::table(&explained, only.is_some()),
-        Form::Json => export::json(&explained).to_string(),
-        Form::Csv => export::csv(&explained)?,
-    })?;
-    if arguments.output != Form::Json {
-        explained.intake.print();
+        let scales = Scales::of(contents.controllers());
+        let trial = Trial { framework, cluster: &fork, pod: &pod, requests, scales: &scales, only };
+        let mut facts = match is_rejected_for_labels(&evaluation) {
+            true => labels::facts(&fork, &pod),
+            false => Vec::new(),
+        };
+        facts.extend(claims::facts(&fork, &pod, &evaluation));
+        facts.extend(devices::facts(trial, &evaluation, contents.devices()));
+        devices::hide_empty_scores(&mut evaluation);
+        if !pod.template.scheduling_gates.is_empty() {
+            facts.push(format!("scheduling gates: {}", pod.template.scheduling_gates.join(", ")));
+        }
+        let fits = evaluation.nodes.values().any(|verdict| verdict.status.is_none());
+        let changes = match fits || evaluation.failed.is_some() {
+            true => Changes::default(),
+            false => changes::find(trial, Instant::now() + self.time),
+        };
+        let preemption = why.as_ref().and_then(|why| preemption(trial, &why.nomination));
+        let never_runs = refused
+            .map(|why| refusal(&why))
+            .or_else(|| names_node.then(|| creation::unbound_claim(&pod, &fork)).flatten());
+        let notes = [&*contents.notes, &*schedulers.notes].concat();
+        let intake = &contents.intake;
+        let explained = Explained {
+            trial,
+            placed,
+            never_runs,
+            why,
+            preemption,
+            evaluation,
+            changes,
+            facts,
+            notes,
+            intake,
+        };
+        match self.form {
+            Form::Table => Ok(report::table(&explained, only.is_some())),
+            Form::Json => Ok(export::json(&explained).to_string()),
+            Form::Csv => export::csv(&explained),
+        }
     }
-    Ok(())
 }
 
 /// Removes the pod from its node, if it is on one.

@@ -1,7 +1,6 @@
 //! `portolan explain --pending`: all pending pods, by controller and cause.
 
 use std::collections::{BTreeMap, HashMap};
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use portolan::cache::Cluster;
@@ -10,12 +9,11 @@ use portolan_k8s::Scales;
 use serde_json::{Value, json};
 
 use super::schedulers::{Schedulers, Why};
-use super::{Arguments, Form, export};
-use crate::cluster::Loaded;
+use super::{Form, Inquiry, export, refusal};
+use crate::cluster::{Contents, Loaded};
 use crate::error::CommandError;
 use crate::intake::Intake;
 use crate::output::cell;
-use crate::print;
 use crate::table::{plain, row};
 use crate::text::{count, first_names, line};
 
@@ -34,43 +32,38 @@ struct Group {
     pods: Vec<Name>,
 }
 
-/// Shows the groups. `refused` contains the pods that cannot be created, and why.
-pub(super) fn run(
-    arguments: &Arguments,
-    loaded: Loaded,
-    refused: &HashMap<Uid, String>,
-) -> Result<ExitCode, CommandError> {
-    let Loaded { mut writer, mut pending, controllers, claims, mut notes, intake, .. } = loaded;
-    if let Some(mut claims) = claims {
-        for pod in &mut pending {
-            *pod = claims.create_in(&mut writer, pod)?;
-        }
+/// Reports the groups.
+pub(super) fn report(inquiry: Inquiry<'_>, loaded: &Loaded) -> Result<String, CommandError> {
+    let Loaded { contents, cluster, pending, .. } = loaded;
+    let schedulers = Schedulers::new(inquiry, cluster.clone())?;
+    schedulers.prepare(cluster, pending.iter());
+    let is_meant = |pod: &&Pod| inquiry.namespace.is_none_or(|it| **pod.namespace() == *it);
+    let pending = pending.iter().filter(is_meant);
+    let scales = Scales::of(contents.controllers());
+    let groups = groups(&schedulers, cluster, &scales, pending, &refused(contents));
+    let notes = [&*contents.notes, &*schedulers.notes].concat();
+    match inquiry.form {
+        Form::Table => Ok(table(&groups, &notes)),
+        Form::Json => Ok(json(&groups, &notes, &contents.intake).to_string()),
+        Form::Csv => csv(&groups),
     }
-    let mut schedulers = Schedulers::new(arguments, writer.cluster().fork().snapshot())?;
-    notes.append(&mut schedulers.notes);
-    schedulers.prepare(writer.cluster(), pending.iter());
-    if let Some(namespace) = &arguments.namespace {
-        pending.retain(|pod| **pod.namespace() == **namespace);
-    }
-    let scales = Scales::of(&controllers);
-    let groups = groups(&schedulers, writer.cluster(), &scales, &pending, refused);
-    print(&match arguments.output {
-        Form::Table => table(&groups, &notes),
-        Form::Json => json(&groups, &notes, &intake).to_string(),
-        Form::Csv => csv(&groups)?,
-    })?;
-    if arguments.output != Form::Json {
-        intake.print();
-    }
-    Ok(ExitCode::SUCCESS)
+}
+
+/// Why the API server refuses to create pods that controllers lack. Each pod is charged before the next.
+fn refused(contents: &Contents) -> HashMap<Uid, String> {
+    let mut admission = contents.admission().clone();
+    let lacking = contents.pods().iter().filter(|pod| contents.created().contains(&pod.uid));
+    lacking
+        .filter_map(|pod| Some((pod.uid.clone(), refusal(&admission.admit(pod).err()?))))
+        .collect()
 }
 
 /// The groups, those with most pods first. Pods of one template are evaluated once. O(templates × nodes + pods).
-fn groups(
+fn groups<'p>(
     schedulers: &Schedulers,
     cluster: &Cluster,
     scales: &Scales,
-    pending: &[Pod],
+    pending: impl Iterator<Item = &'p Pod>,
     refused: &HashMap<Uid, String>,
 ) -> Vec<Group> {
     let mut known: HashMap<Arc<Template>, Cause> = HashMap::new();

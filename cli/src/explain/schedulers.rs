@@ -8,7 +8,7 @@ use portolan::plugin::{Cycle, CycleState, Handle, Nomination, Snapshots};
 use portolan::{Algorithm, AlgorithmConfig, Failure, Framework, Profiles};
 use portolan_dra::plugin::DryRunBackend;
 
-use super::Arguments;
+use super::Inquiry;
 use crate::cluster::Godel;
 use crate::error::CommandError;
 use crate::policy;
@@ -54,17 +54,17 @@ impl Snapshots for Unchanging {
 impl Schedulers {
     /// The schedulers of a cluster that does not change.
     pub(super) fn new(
-        arguments: &Arguments,
+        inquiry: Inquiry<'_>,
         cluster: Arc<Snapshot>,
     ) -> Result<Schedulers, CommandError> {
         let handle = Handle::default().with_snapshots(Arc::new(Unchanging(cluster)));
-        let policies = arguments.config.source().policies(&handle, Arc::new(DryRunBackend))?;
-        let is_for_all = policies.are_for_all(&arguments.godel);
+        let policies = inquiry.config.policies(&handle, Arc::new(DryRunBackend))?;
+        let is_for_all = policies.are_for_all(inquiry.godel);
         let profiles = policies.profiles.into_iter().map(|profile| {
             let name = if is_for_all { String::new() } else { profile.scheduler_name };
             (Name::from(name), Arc::new(profile.framework))
         });
-        let (profiles, godel) = (Profiles::by_name(profiles), arguments.godel.clone());
+        let (profiles, godel) = (Profiles::by_name(profiles), inquiry.godel.clone());
         Ok(Schedulers { profiles, handle, godel, notes: policies.notes })
     }
 

@@ -5,7 +5,6 @@ use std::path::Path;
 use portolan::model::{Name, Pod, Requests};
 use portolan_k8s::{PodController, Scales};
 
-use super::Arguments;
 use crate::cluster::{Added, Contents};
 use crate::error::CommandError;
 use crate::names::did_you_mean;
@@ -50,17 +49,16 @@ pub(super) fn of_file(
 }
 
 /// The pod of this name, or a pending pod of the controller that `KIND/NAME` names. Without a pending pod, the
-/// controller is evaluated as if it had one more replica.
+/// controller is evaluated as if it had one more replica. `own` is the namespace of a name without one.
 pub(super) fn named(
     asked: &str,
-    arguments: &Arguments,
+    own: Option<&str>,
     contents: &mut Contents,
     added: &mut Added,
 ) -> Result<Subject, CommandError> {
     // kubectl's name of a pod: pod/web-0.
     let kinds = ["pod/", "pods/", "po/"];
     let bare = kinds.iter().find_map(|kind| asked.strip_prefix(kind)).unwrap_or(asked);
-    let own = arguments.namespace.as_deref();
     let (namespace, name) = bare.split_once('/').unwrap_or((own.unwrap_or("default"), bare));
     let is_meant = |pod: &&Pod| &**pod.namespace() == namespace && &*pod.name == name;
     if let Some(pod) = contents.pods().iter().find(is_meant) {

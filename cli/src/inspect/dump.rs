@@ -102,7 +102,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
         let known = namespaces(&loaded);
         if !known.contains(&**namespace) {
             let near = did_you_mean(namespace, known.iter().map(|name| &**name));
-            loaded.intake.warn(&format!("namespace {namespace} has no objects: {near}"));
+            loaded.contents.intake.warn(&format!("namespace {namespace} has no objects: {near}"));
         }
     }
     let shown = Shown {
@@ -123,14 +123,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
         print(&text)?;
     }
     if arguments.output != Form::Json {
-        loaded.intake.print();
+        loaded.contents.intake.print();
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// The namespaces that exist or have objects.
 fn namespaces(loaded: &Loaded) -> BTreeSet<Name> {
-    let cluster = loaded.writer.cluster();
+    let cluster = &*loaded.cluster;
     // Every cluster has these.
     let initial = ["default", "kube-system", "kube-public", "kube-node-lease"].map(Name::from);
     let mut names = BTreeSet::from(initial);
@@ -148,7 +148,7 @@ fn namespaces(loaded: &Loaded) -> BTreeSet<Name> {
 
 /// The size of each store, and the generation of its last change.
 fn stores(loaded: &Loaded) -> String {
-    let cluster = loaded.writer.cluster();
+    let cluster = &*loaded.cluster;
     let mut table = plain(["store", "objects", "generation", "details"]);
     let mut add = |name: &str, objects: usize, generation: u64, details: String| {
         table.add_row([name.to_owned(), objects.to_string(), generation.to_string(), details]);
@@ -175,7 +175,8 @@ fn stores(loaded: &Loaded) -> String {
         }
     }
     for (kind, keys) in device_objects(loaded).into_iter().filter(|(_, keys)| !keys.is_empty()) {
-        let allocated = loaded.devices.claims.iter().filter(|it| it.status.allocation.is_some());
+        let allocated =
+            loaded.contents.devices().claims.iter().filter(|it| it.status.allocation.is_some());
         let what = match kind {
             "ResourceClaim" => format!("{} allocated", allocated.count()),
             _ => String::new(),
@@ -199,7 +200,7 @@ fn stores(loaded: &Loaded) -> String {
         add("marks", marks.len(), marks.generation().0, what);
     }
     let mut text = right(table, &[1, 2]).trim_fmt();
-    for note in &loaded.notes {
+    for note in &loaded.contents.notes {
         text.push_str("\nnote: ");
         text.push_str(&line(note));
     }
@@ -208,7 +209,7 @@ fn stores(loaded: &Loaded) -> String {
 
 /// The kinds of dynamic resource allocation, with the namespaces and names of the objects.
 fn device_objects(loaded: &Loaded) -> [(&'static str, BTreeSet<(Name, Name)>); 4] {
-    let DeviceObjects { classes, slices, claims, templates, .. } = &loaded.devices;
+    let DeviceObjects { classes, slices, claims, templates, .. } = loaded.contents.devices();
     let cluster_scoped = |name: &Name| (Name::default(), name.clone());
     let of_claim = |of: &Arc<ResourceClaim>| (of.namespace().clone(), of.name().clone());
     let of_template = |of: &Arc<ResourceClaimTemplate>| (of.namespace().clone(), of.name().clone());
@@ -250,7 +251,7 @@ fn names(text: &str, store: &str) -> bool {
 
 /// The rows of one store.
 fn rows(loaded: &Loaded, text: &str, shown: &Shown<'_>) -> Result<String, CommandError> {
-    let cluster = loaded.writer.cluster();
+    let cluster = &*loaded.cluster;
     let short = SHORT.iter().find(|(short, _)| short.eq_ignore_ascii_case(text));
     let store = short.map_or(text, |(_, store)| store);
     let stores = ["nodes", "pods", "reservations", "movements", "marks"];
@@ -349,7 +350,7 @@ fn cpu(takes: &Resources, has: &Resources) -> String {
 }
 
 fn pods(loaded: &Loaded, shown: &Shown<'_>) -> String {
-    let cluster = loaded.writer.cluster();
+    let cluster = &*loaded.cluster;
     let mut header = vec!["pod", "state", "node", "priority", "cpu (cores)", "memory (GiB)"];
     // This is not the QoS class of Kubernetes.
     let of_godel = cluster.reservations().is_some();
@@ -466,7 +467,7 @@ pub(super) fn needs_godel() -> CommandError {
 fn keys_of(loaded: &Loaded, text: &str) -> Option<(&'static str, Vec<(String, String)>)> {
     let mut kinds = ObjectKind::ALL.into_iter();
     if let Some(kind) = kinds.find(|kind| names(text, kind.as_str())) {
-        let mut keys = loaded.writer.cluster().object_keys(kind);
+        let mut keys = loaded.cluster.object_keys(kind);
         keys.sort();
         return Some((kind.as_str(), keys));
     }
@@ -489,7 +490,7 @@ fn objects(kind: &str, keys: Vec<(String, String)>, shown: &Shown<'_>) -> String
 
 /// All stores.
 fn json(loaded: &Loaded) -> Value {
-    let cluster = loaded.writer.cluster();
+    let cluster = &*loaded.cluster;
     let dump = cluster.dump();
     let nodes: Map<String, Value> =
         dump.nodes.iter().map(|(name, of)| (name.clone(), node(cluster, of))).collect();
@@ -525,8 +526,8 @@ fn json(loaded: &Loaded) -> Value {
         "images": dump.images,
         "group_members": dump.group_members,
         "objects": objects.chain(devices).collect::<Map<_, _>>(),
-        "notes": loaded.notes,
-        "input": loaded.intake.json(),
+        "notes": loaded.contents.notes,
+        "input": loaded.contents.intake.json(),
     });
     if let Some(places) = cluster.reservations() {
         let places: Vec<Value> = places

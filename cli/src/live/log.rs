@@ -16,7 +16,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use crate::text::line;
 
 /// Logs events of this severity and higher ones.
-pub(super) fn log_to_stderr(least: tracing::Level) {
+pub(crate) fn log_to_stderr(least: tracing::Level) {
     let mut shown = Targets::new().with_default(least);
     if least < tracing::Level::DEBUG {
         // It logs each failed request, and our messages already name the request.

@@ -12,7 +12,10 @@ mod settings;
 pub(crate) mod shadow;
 
 pub use gates::unimplemented;
+pub(crate) use log::log_to_stderr;
+pub(crate) use run::Signals;
 pub use run::{configuration, duration};
+pub(crate) use serving::not_served;
 
 use tokio::runtime::{Builder, Runtime};
 

@@ -309,7 +309,7 @@ pub(super) fn host() -> String {
 }
 
 /// The signals that end the process.
-pub(super) struct Signals {
+pub(crate) struct Signals {
     #[cfg(unix)]
     term: tokio::signal::unix::Signal,
     #[cfg(unix)]
@@ -317,7 +317,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    pub(super) fn new() -> Result<Signals, CommandError> {
+    pub(crate) fn new() -> Result<Signals, CommandError> {
         #[cfg(unix)]
         use tokio::signal::unix::{SignalKind, signal};
         Ok(Signals {
@@ -328,7 +328,7 @@ impl Signals {
         })
     }
 
-    pub(super) async fn next(&mut self) {
+    pub(crate) async fn next(&mut self) {
         #[cfg(unix)]
         tokio::select! {
             _ = self.term.recv() => {}

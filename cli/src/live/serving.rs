@@ -99,7 +99,7 @@ pub(super) fn address(text: &str) -> Result<Option<ListenAddress>, CommandError>
 }
 
 /// The failure to listen on the address of `--serve`.
-pub(super) fn not_served(address: &ListenAddress, error: &ListenError) -> CommandError {
+pub(crate) fn not_served(address: &ListenAddress, error: &ListenError) -> CommandError {
     CommandError::Usage(format!("--serve {address}: {error}: choose another address"))
 }
 

@@ -12,6 +12,7 @@ use portolan::model::{Name, Node};
 use crate::error::CommandError;
 use crate::text::count;
 
+use super::Change;
 use super::difference::{Effects, Outcome, own};
 use super::fail;
 use super::start::Base;
@@ -19,7 +20,7 @@ use crate::selection::zones;
 
 /// What fails at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Domain {
+pub(crate) enum Domain {
     /// One node.
     Node,
     /// All nodes of a zone.
@@ -49,16 +50,21 @@ pub(super) struct Harm {
 /// The name of a node or zone, and its nodes.
 type Group = (String, Vec<String>);
 
-impl<'q> Base<'q> {
+impl Base<'_> {
     /// Simulates the failure of each node or zone.
-    pub(super) fn each(&self, domain: Domain) -> Result<Failures, CommandError> {
+    pub(super) fn each(&self, domain: Domain, change: &Change) -> Result<Failures, CommandError> {
         let (groups, without_zone) = self.groups(domain)?;
         let without = self.without_change()?;
+        let is_wanted = self.rules.is_wanted;
         let next = AtomicUsize::new(0);
         let work = || {
             let mut done = Vec::new();
             while let Some((name, nodes)) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
-                done.push(self.fail(name, nodes, &without)?);
+                // Relaxed: a later failure sees it.
+                if !is_wanted.load(Ordering::Relaxed) {
+                    return Err(CommandError::Usage("the question was withdrawn".to_owned()));
+                }
+                done.push(self.fail(name, nodes, without)?);
             }
             Ok::<Vec<Harm>, CommandError>(done)
         };
@@ -71,7 +77,7 @@ impl<'q> Base<'q> {
                 .collect()
         });
         let mut failures: Vec<Harm> = done?.into_iter().flatten().collect();
-        let is_loss_accepted = self.arguments.force;
+        let is_loss_accepted = change.force;
         failures.sort_by_cached_key(|it| {
             let last = it.after.len() + it.lost.len();
             (std::cmp::Reverse((it.pods(is_loss_accepted), last)), it.name.clone())
@@ -82,7 +88,7 @@ impl<'q> Base<'q> {
     /// The nodes that fail together, by name, and the number of nodes that never fail.
     fn groups(&self, domain: Domain) -> Result<(Vec<Group>, usize), CommandError> {
         let name = |node: &Node| node.name.to_string();
-        let nodes = || self.cluster.nodes().filter_map(|info| info.node());
+        let nodes = || self.point.cluster.nodes().filter_map(|info| info.node());
         if domain == Domain::Node {
             let groups = nodes().map(|node| (name(node), vec![name(node)]));
             return Ok((groups.collect(), 0));

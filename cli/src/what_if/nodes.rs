@@ -24,6 +24,7 @@ pub(super) struct Copies {
     count: usize,
     /// A file, or the name of a node in the cluster.
     of: String,
+    is_file_refused: bool,
 }
 
 impl Copies {
@@ -35,13 +36,23 @@ impl Copies {
             Some((count, of)) if is_number(count) && !of.is_empty() => {
                 let count = count.parse().ok().filter(|count| (1..=MOST).contains(count));
                 let count = count.ok_or_else(|| format!("COUNT must be 1 to {MOST}: {FORM}"))?;
-                Ok(Copies { count, of: of.to_owned() })
+                Ok(Copies { count, of: of.to_owned(), is_file_refused: false })
             }
             _ if Path::new(text).is_file() => {
                 Err(format!("COUNT is missing: pass 1x{text} for one copy of the node in {text}"))
             }
             _ => Err(FORM.to_owned()),
         }
+    }
+
+    /// The number of copies.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Reads the name as one of a node only, for questions of other users.
+    pub(super) fn refuse_files(&mut self) {
+        self.is_file_refused = true;
     }
 
     /// Adds the nodes, with the pods of the daemon sets.
@@ -75,10 +86,10 @@ impl Copies {
     /// The node to copy and its name. A file takes precedence over a node of the same name.
     fn model(&self, cluster: &Cluster, answer: &mut Answer) -> Result<(Model, Name), CommandError> {
         let file = PathBuf::from(&self.of);
-        if file.exists() || is_standard_input(&file) {
+        if !self.is_file_refused && (file.exists() || is_standard_input(&file)) {
             return self.in_file(file, cluster, answer);
         }
-        let name = super::targets::node(&self.of).unwrap_or_default();
+        let name = crate::targets::node(&self.of).unwrap_or_default();
         let Some(node) = cluster.node(&name).and_then(|info| info.node().cloned()) else {
             let near = did_you_mean(&name, cluster.nodes().map(|info| &**info.name()));
             let of = shortened(&self.of, 60);

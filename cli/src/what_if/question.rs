@@ -1,12 +1,14 @@
 //! A question about a cluster: its changes in their order, and the answer.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use portolan::WhatIf;
 use portolan::cache::{Cluster, Snapshot};
-use portolan::model::{Pod, PodSpec, Template};
+use portolan::metrics::Metrics;
+use portolan::model::{Name, Pod, PodSpec, Template};
 use portolan::scheduler::drain::DrainOptions;
+use portolan::{AlgorithmConfig, Framework, Profiles, WhatIf};
 use portolan_k8s::{PodController, Scales};
 
 use crate::error::CommandError;
@@ -19,45 +21,38 @@ use super::answer::{Answer, FitMore, Later};
 use super::daemons::Daemons;
 use super::difference::{Effects, Outcome};
 use super::drain::{self, Drains};
-use super::start::{Base, Start};
+use super::start::{Base, Point, Rules, Start};
 use super::unsimulated::{self, unresponsive};
 use super::upgrade::Upgrade;
 use super::world::World;
-use super::{Arguments, MOST, bound, consolidate, fail, model, rollout, scale, volumes};
+use super::{Arguments, Change, MOST, bound, consolidate, fail, model, rollout, scale, volumes};
 
-/// Simulates the cluster with the changes and without them.
+/// Reads the cluster and answers the question of the arguments.
 pub(super) fn answer(arguments: &Arguments) -> Result<Answer, CommandError> {
     let sink = arguments.metrics.open()?;
-    let (contents, added) =
-        cluster::contents_with(&arguments.from, &arguments.godel, &arguments.pods)?;
+    let Arguments { from, change, godel, seed, .. } = arguments;
+    let (mut contents, added) = cluster::contents_with(from, godel, &arguments.pods)?;
+    let mut intake = contents.intake.clone();
+    let like = arguments.fit_more.as_ref().map(|file| {
+        let pods = contents.pods_beside(file, from.strict, &mut intake)?;
+        pods.into_iter().next().ok_or_else(|| CommandError::File {
+            file: file.clone(),
+            what: "no pods found: pass a file with a pod".to_owned(),
+        })
+    });
+    let like = like.transpose()?;
+    contents.intake = intake;
     let _bar = terminal::progress("simulating", 0, terminal::Of::Items("nodes"));
-    let config = arguments.config.source().read()?;
-    let base = Base::new(arguments, &config, &contents)?;
-    let without = base.without_change()?;
-    let mut start = base.start(metrics::of(&sink))?;
-    let (notes, intake) = (contents.notes.clone(), contents.intake.clone());
-    let mut answer = Answer { notes, intake, ..Answer::default() };
-    answer.notes.append(&mut start.notes);
-    answer.unsimulated = unsimulated::controllers(contents.controllers());
-    if arguments.fit_more.is_some() && !contents.admission().is_empty() {
-        answer.unsimulated.push("limit ranges and quotas of --fit-more".to_owned());
-    }
-    let question = Question { base: &base, without: &without };
-    let changed = question.change(&mut start, added, &mut answer)?;
-    start.warn(arguments, &mut answer);
-    question.count_more(&start, &changed, &mut answer)?;
-    let Changed { mut drains, later: snapshot, .. } = changed;
-    let World { simulation, record } = &start.world;
-    if arguments.consolidate {
-        answer.unsimulated.extend(unsimulated::moves(&snapshot));
-        let time = Duration::from_secs_f64(arguments.time_limit);
-        let limits = (&mut drains.limits, record);
-        answer.consolidated =
-            Some(consolidate::run(&snapshot, limits, question.drain_options(), time));
-    }
-    answer.nodes = snapshot.len();
+    let config = &arguments.config.source().read()?;
+    let loaded = contents.load(godel, Vec::new())?;
+    let rules = Rules { config, godel, seed: *seed, is_wanted: &AtomicBool::new(true) };
+    let base = Base { rules, contents: &loaded.contents, point: Arc::new(Point::of(&loaded)) };
+    let question = Question { base: &base, change, without: base.without_change()? };
+    let Answered { answer, world, cluster } =
+        question.answer(added, like.as_ref(), metrics::of(&sink))?;
     if let Some(sink) = &sink {
-        sink.metrics.engine(&simulation.engine.figures().map_err(closed)?, &snapshot);
+        let figures = world.simulation.engine.figures().map_err(closed)?;
+        sink.metrics.engine(&figures, &cluster);
     }
     metrics::write(sink)?;
     Ok(answer)
@@ -66,8 +61,17 @@ pub(super) fn answer(arguments: &Arguments) -> Result<Answer, CommandError> {
 /// A question about a cluster.
 pub(super) struct Question<'q> {
     pub(super) base: &'q Base<'q>,
+    pub(super) change: &'q Change,
     /// What becomes of the cluster without the change.
     pub(super) without: &'q [Outcome; 2],
+}
+
+/// An answer, and the simulation after the change.
+pub(super) struct Answered {
+    pub(super) answer: Answer,
+    pub(super) world: World,
+    /// The cluster at the last moment.
+    pub(super) cluster: Arc<Snapshot>,
 }
 
 /// The simulation after the change.
@@ -79,8 +83,43 @@ pub(super) struct Changed<'c> {
 }
 
 impl<'q> Question<'q> {
+    /// Simulates the change, with added objects, and counts how many more pods like this one fit then.
+    pub(super) fn answer(
+        &self,
+        added: cluster::Added,
+        like: Option<&Pod>,
+        recorder: Option<&Metrics>,
+    ) -> Result<Answered, CommandError> {
+        let Question { base, change, .. } = *self;
+        let contents = base.contents;
+        let mut start = base.start(recorder)?;
+        let (notes, intake) = (contents.notes.clone(), contents.intake.clone());
+        let mut answer = Answer { notes, intake, ..Answer::default() };
+        answer.notes.append(&mut start.notes);
+        answer.unsimulated = unsimulated::controllers(contents.controllers());
+        if like.is_some() && !contents.admission().is_empty() {
+            answer.unsimulated.push("limit ranges and quotas of --fit-more".to_owned());
+        }
+        let changed = self.change(&mut start, added, &mut answer)?;
+        start.warn(base.rules.config, &mut answer);
+        if let Some(like) = like {
+            count_more(like, &start, &changed, &mut answer);
+        }
+        let Changed { mut drains, later: cluster, .. } = changed;
+        let world = start.world;
+        if change.consolidate {
+            answer.unsimulated.extend(unsimulated::moves(&cluster));
+            let time = Duration::from_secs_f64(change.time_limit);
+            let limits = (&mut drains.limits, &world.record);
+            answer.consolidated =
+                Some(consolidate::run(&cluster, limits, self.drain_options(), time));
+        }
+        answer.nodes = cluster.len();
+        Ok(Answered { answer, world, cluster })
+    }
+
     fn drain_options(&self) -> DrainOptions {
-        let Arguments { force, delete_emptydir_data, .. } = *self.base.arguments;
+        let Change { force, delete_emptydir_data, .. } = *self.change;
         DrainOptions { force, delete_local_data: delete_emptydir_data }
     }
 
@@ -91,8 +130,8 @@ impl<'q> Question<'q> {
         added: cluster::Added,
         answer: &mut Answer,
     ) -> Result<Changed<'q>, CommandError> {
-        let Question { base, without } = *self;
-        let Base { arguments, contents, .. } = *base;
+        let Question { base, change, without } = *self;
+        let contents = base.contents;
         let mut reader = start.world.reader()?;
         let facts = contents.facts();
         let mut limits = start.settle(contents)?;
@@ -100,20 +139,20 @@ impl<'q> Question<'q> {
         let world = &mut start.world;
         // The nodes of the cluster, not the added ones.
         let failing = self.failing(reader.refresh())?;
-        check(arguments, &failing, contents.controllers())?;
+        check(change, &failing, contents.controllers())?;
         answer.unsimulated.extend(unresponsive(reader.refresh(), &failing));
         let drained = self.drained(reader.refresh(), &failing)?;
         let mut daemons = self.scale(world, answer)?;
         let mut failed = fail::fail(&failing, facts, world)?;
         answer.failed = failed.nodes.clone();
-        answer.is_loss_accepted = arguments.force;
+        answer.is_loss_accepted = change.force;
         limits.update(world)?;
 
         let mut drains = Drains::new(self.drain_options(), limits);
         let drained = drain::cordon_all(&drained, world)?;
         let mut blocked = drains.drain(&drained, world, answer)?;
-        let upgraded = arguments.upgrade.as_ref();
-        let most = (arguments.max_surge, arguments.max_unavailable);
+        let upgraded = change.upgrade.as_ref();
+        let most = (change.max_surge, change.max_unavailable);
         let upgraded = upgraded.map(|nodes| Upgrade::new(nodes, &failing, most, reader.refresh()));
         let mut upgraded = upgraded.transpose()?;
         if let Some(upgrade) = &mut upgraded {
@@ -125,8 +164,9 @@ impl<'q> Question<'q> {
         answer.now = Effects::between(&without[0], &world.record.outcome(&now));
         answer.now.blocked = blocked;
         answer.now.failed_jobs = world.record.failed_jobs.len();
-        if let Some(domain) = arguments.each {
-            answer.each = Some(base.after(world)?.each(domain)?);
+        if let Some(domain) = change.each {
+            let point = Arc::new(Point::after(world)?);
+            answer.each = Some(Base { point, ..*base }.each(domain, change)?);
         }
 
         let later = Later { terminating: start.terminating.len(), failed: failed.nodes.len() };
@@ -155,14 +195,14 @@ impl<'q> Question<'q> {
 
     /// The nodes that fail.
     fn failing(&self, cluster: &Cluster) -> Result<Vec<String>, CommandError> {
-        let nodes = self.base.arguments.fail_node.iter().chain(&self.base.arguments.fail_zone);
+        let nodes = self.change.fail_node.iter().chain(&self.change.fail_zone);
         let names = nodes.map(|nodes| nodes.names(cluster)).collect::<Result<Vec<_>, _>>()?;
         Ok(drain::once(&names.concat()))
     }
 
     /// The nodes that are drained.
     fn drained(&self, cluster: &Cluster, failing: &[String]) -> Result<Vec<String>, CommandError> {
-        let Arguments { selector, drain, .. } = self.base.arguments;
+        let Change { selector, drain, .. } = self.change;
         let Some(selection) = selector else { return Ok(drain.clone()) };
         let nodes = selection.nodes(cluster, "--selector")?;
         let names = nodes.iter().map(|node| node.name.to_string());
@@ -171,17 +211,17 @@ impl<'q> Question<'q> {
 
     /// Deletes controllers and pods, adds nodes, and scales controllers. Returns the daemon sets that run on new nodes.
     fn scale(&self, world: &mut World, answer: &mut Answer) -> Result<Daemons, CommandError> {
-        let Base { arguments, contents, .. } = *self.base;
-        let namespace = arguments.namespace.as_deref();
+        let (change, contents) = (self.change, self.base.contents);
+        let namespace = change.namespace.as_deref();
         let initial = Scales::of(contents.controllers());
         let finder = Finder { controllers: contents.controllers(), scales: &initial, namespace };
-        scale::remove(&arguments.remove, &finder, world, answer)?;
+        scale::remove(&change.remove, &finder, world, answer)?;
         let is_kept = |it: &&PodController| {
-            !arguments.remove.iter().any(|removal| removal.covers(it))
+            !change.remove.iter().any(|removal| removal.covers(it))
                 || namespace.is_some_and(|of| of != &*it.namespace)
         };
         // Finding the daemon sets requires a pass over all pods.
-        let adds_nodes = !arguments.add.is_empty() || arguments.upgrade.is_some();
+        let adds_nodes = !change.add.is_empty() || change.upgrade.is_some();
         let mut daemons = match adds_nodes {
             true => {
                 let kept = contents.controllers().iter().filter(is_kept);
@@ -190,12 +230,12 @@ impl<'q> Question<'q> {
             }
             false => Daemons::none(),
         };
-        for copies in &arguments.add {
+        for copies in &change.add {
             copies.add(&mut daemons, world, answer)?;
         }
         world.schedule()?;
         let facts = contents.facts();
-        let new = scale::scale(&arguments.scale, &finder, facts, world, answer)?;
+        let new = scale::scale(&change.scale, &finder, facts, world, answer)?;
         self.add_pods(new, world, answer)?;
         Ok(daemons)
     }
@@ -226,18 +266,9 @@ impl<'q> Question<'q> {
 
     /// Whether added files are the only change of the question.
     fn changes_nothing_else(&self) -> bool {
-        let Arguments {
-            drain,
-            selector,
-            fail_node,
-            fail_zone,
-            each,
-            remove,
-            scale,
-            upgrade,
-            add,
-            ..
-        } = self.base.arguments;
+        let Change {
+            drain, selector, fail_node, fail_zone, each, remove, scale, upgrade, add, ..
+        } = self.change;
         drain.is_empty()
             && fail_node.is_empty()
             && fail_zone.is_empty()
@@ -256,52 +287,45 @@ impl<'q> Question<'q> {
         let free = bound::add(pods, world, &mut answer.notes)?;
         world.arrive(&free)
     }
+}
 
-    /// Counts the copies of the pod of `--fit-more` that fit.
-    fn count_more(
-        &self,
-        start: &Start,
-        changed: &Changed<'_>,
-        answer: &mut Answer,
-    ) -> Result<(), CommandError> {
-        let Some(file) = &self.base.arguments.fit_more else { return Ok(()) };
-        let strict = self.base.arguments.from.strict;
-        let pods = self.base.contents.pods_beside(file, strict, &mut answer.intake)?;
-        let like = pods.into_iter().next().ok_or_else(|| CommandError::File {
-            file: file.clone(),
-            what: "no pods found: pass a file with a pod".to_owned(),
-        })?;
-        answer.unsimulated.extend(unsimulated::copies(&like, &changed.later));
-        let resource_claims = Default::default();
-        let spec = PodSpec { resource_claims, ..PodSpec::clone(&like.template) };
-        let like = Pod { node_name: None, template: Template::new(spec), ..like };
-        let profiles = &start.world.record.profiles;
-        let Some((framework, config)) = profiles.get(&like).or_else(|| profiles.iter().next())
-        else {
-            return Ok(());
-        };
-        let count = |cluster: &Snapshot| {
-            WhatIf::new(cluster, framework.clone(), config.clone()).fit_more(&like, MOST)
-        };
-        let later = count(&changed.later);
-        let now = if answer.later.is_some() { count(&changed.now) } else { later };
-        answer.fit_more = Some(FitMore { pod: like.name.clone(), now, later });
-        Ok(())
-    }
+/// Counts the copies of a pod that fit.
+fn count_more(like: &Pod, start: &Start, changed: &Changed<'_>, answer: &mut Answer) {
+    answer.unsimulated.extend(unsimulated::copies(like, &changed.later));
+    let count = |cluster: &Snapshot| room(cluster, &start.world.record.profiles, like, MOST).len();
+    let later = count(&changed.later);
+    let now = if answer.later.is_some() { count(&changed.now) } else { later };
+    answer.fit_more = Some(FitMore { pod: like.name.clone(), now, later });
+}
+
+/// The nodes on which up to `limit` copies of a pod, without its claims, would be placed.
+pub(super) fn room(
+    cluster: &Snapshot,
+    profiles: &Profiles<(Arc<Framework>, AlgorithmConfig)>,
+    like: &Pod,
+    limit: usize,
+) -> Vec<Name> {
+    let resource_claims = Default::default();
+    let spec = PodSpec { resource_claims, ..PodSpec::clone(&like.template) };
+    let like = Pod { node_name: None, template: Template::new(spec), ..like.clone() };
+    let Some((framework, config)) = profiles.get(&like).or_else(|| profiles.iter().next()) else {
+        return Vec::new();
+    };
+    WhatIf::new(cluster, framework.clone(), config.clone()).fit_more(&like, limit)
 }
 
 /// Refuses options that contradict each other.
 fn check(
-    arguments: &Arguments,
+    change: &Change,
     failing: &[String],
     controllers: &[PodController],
 ) -> Result<(), CommandError> {
     let contradicts = |object: &str, one: &str, other: &str| {
         CommandError::Usage(format!("{object} is in {one} and in {other}: name it in one of them"))
     };
-    let Arguments { drain, remove, scale, .. } = arguments;
+    let Change { drain, remove, scale, .. } = change;
     if let Some(node) = drain.iter().find(|node| failing.contains(node)) {
-        let fail = match (arguments.fail_node.is_empty(), arguments.fail_zone.is_empty()) {
+        let fail = match (change.fail_node.is_empty(), change.fail_zone.is_empty()) {
             (_, true) => "--fail-node",
             (true, false) => "--fail-zone",
             (false, false) => "--fail-node or --fail-zone",

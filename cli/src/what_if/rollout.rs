@@ -15,9 +15,9 @@ use crate::replacement::ordinal;
 use super::answer::Answer;
 use super::claims::claims;
 use super::scale::{delete_pod, rank};
-use super::targets::{Finder, Reference};
 use super::volumes;
 use super::world::World;
+use crate::targets::{Finder, Reference};
 
 /// The rollout of a controller.
 pub(super) struct Rollout {

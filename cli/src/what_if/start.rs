@@ -1,13 +1,14 @@
 //! The cluster before the change, and simulations that begin with it.
 
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 use portolan::cache::{Cluster, Engine, Snapshot};
 use portolan::metrics::Metrics;
 use portolan::model::{Name, Pod};
 use portolan::{Algorithm, AlgorithmConfig, Framework, Profiles};
 
-use crate::cluster::Contents;
+use crate::cluster::{Added, Contents, Godel, Loaded};
 use crate::creation::Creation;
 use crate::error::CommandError;
 use crate::replacement::{Replacement, Replacements, recreated};
@@ -15,26 +16,44 @@ use crate::resource_claims::ClaimController;
 use crate::simulation::Stage;
 use crate::{metrics, policy};
 
-use super::Arguments;
+use super::Change;
 use super::answer::Answer;
 use super::budgets::Limits;
 use super::difference::{Outcome, own};
+use super::question::{self, Answered, Question};
 use super::record::{End, Record};
 use super::world::World;
 
-/// The cluster that simulations of a question begin with. They share all objects.
-pub(super) struct Base<'q> {
-    pub(super) arguments: &'q Arguments,
-    config: &'q policy::Text<'q>,
-    pub(super) contents: &'q Contents,
-    pub(super) cluster: Arc<Snapshot>,
+/// The rules of simulations.
+#[derive(Clone, Copy)]
+pub(crate) struct Rules<'q> {
+    pub(crate) config: &'q policy::Text,
+    pub(crate) godel: &'q Godel,
+    /// The seed for breaking ties.
+    pub(crate) seed: u64,
+    /// Whether somebody waits for the answer. Long simulations end soon after nobody does.
+    pub(crate) is_wanted: &'q AtomicBool,
+}
+
+/// The cluster with which simulations begin. They share all objects.
+pub(crate) struct Point {
+    pub(crate) cluster: Arc<Snapshot>,
     /// The pods without a node.
-    pending: Vec<Pod>,
+    pub(crate) pending: Vec<Pod>,
     /// The pods that are being deleted, on their nodes.
     terminating: Vec<Pod>,
     replacements: Replacements,
     creation: Creation,
-    claims: Option<ClaimController>,
+    pub(crate) claims: Option<ClaimController>,
+    /// What becomes of the cluster without a change: now, and when the pods that are being deleted have ended.
+    without: OnceLock<[Outcome; 2]>,
+}
+
+/// What the simulations of a question have in common.
+pub(super) struct Base<'q> {
+    pub(super) rules: Rules<'q>,
+    pub(super) contents: &'q Contents,
+    pub(super) point: Arc<Point>,
 }
 
 /// A simulated cluster.
@@ -50,83 +69,118 @@ pub(super) struct Start {
     profiles: Option<Vec<String>>,
 }
 
-impl<'q> Base<'q> {
-    /// The cluster of the files. O(cluster).
-    pub(super) fn new(
-        arguments: &'q Arguments,
-        config: &'q policy::Text<'q>,
-        contents: &'q Contents,
-    ) -> Result<Base<'q>, CommandError> {
-        let (mut loaded, claims) = (contents.clone(), contents.claims());
-        let (mut writer, reader) = Engine::inline(arguments.godel.config(claims.as_ref()));
-        let pending = loaded.put(&mut writer, &arguments.godel)?;
-        let cluster = reader.snapshot();
-        Ok(Base {
-            arguments,
-            config,
-            contents,
-            pending,
-            terminating: terminating(&cluster),
+impl Point {
+    /// The cluster as it was loaded. O(pods).
+    pub(crate) fn of(loaded: &Loaded) -> Point {
+        let Loaded { contents, cluster, pending, claims } = loaded;
+        Point {
+            cluster: cluster.clone(),
+            pending: pending.clone(),
+            terminating: terminating(cluster),
             replacements: Replacements::new(contents.controllers()),
-            creation: Creation::of(contents, &cluster),
-            cluster,
-            claims,
-        })
+            creation: Creation::of(contents, cluster),
+            claims: claims.clone(),
+            without: OnceLock::new(),
+        }
     }
 
     /// The cluster at this point of a simulation. O(pods).
-    pub(super) fn after(&self, world: &World) -> Result<Base<'q>, CommandError> {
+    pub(super) fn after(world: &World) -> Result<Point, CommandError> {
         let (cluster, record) = (world.cluster()?, &world.record);
-        Ok(Base {
+        Ok(Point {
             pending: record.waiting().chain(record.uncreated()).cloned().collect(),
             terminating: terminating(&cluster),
             replacements: record.replacements.clone(),
             creation: record.creation.restarted(),
             cluster,
             claims: world.simulation.claims.clone(),
-            ..*self
+            without: OnceLock::new(),
         })
     }
 
+    /// Answers a question about the cluster, and returns the cluster after the change.
+    pub(crate) fn ask(
+        self: &Arc<Point>,
+        rules: Rules<'_>,
+        contents: &Contents,
+        change: &Change,
+    ) -> Result<(Answer, Point), CommandError> {
+        let base = Base { rules, contents, point: self.clone() };
+        let question = Question { base: &base, change, without: base.without_change()? };
+        let Answered { answer, world, .. } = question.answer(Added::default(), None, None)?;
+        Ok((answer, Point::after(&world)?))
+    }
+
+    /// The cluster after the pending pods were tried.
+    pub(crate) fn settled(
+        self: &Arc<Point>,
+        rules: Rules<'_>,
+        contents: &Contents,
+    ) -> Result<Point, CommandError> {
+        let mut start = Base { rules, contents, point: self.clone() }.start(None)?;
+        start.settle(contents)?;
+        Point::after(&start.world)
+    }
+
+    /// The nodes on which up to `limit` copies of a pod would be placed, without the claims of its templates.
+    pub(crate) fn room(
+        self: &Arc<Point>,
+        rules: Rules<'_>,
+        contents: &Contents,
+        like: &Pod,
+        limit: usize,
+    ) -> Result<Vec<Name>, CommandError> {
+        let base = Base { rules, contents, point: self.clone() };
+        let start = base.start(None)?;
+        Ok(question::room(&self.cluster, &start.world.record.profiles, like, limit))
+    }
+}
+
+impl Base<'_> {
     /// A simulation that begins with the cluster and has not scheduled anything yet. O(pending and ending pods).
     pub(super) fn start(&self, recorder: Option<&Metrics>) -> Result<Start, CommandError> {
-        let Base { arguments, cluster, .. } = self;
-        let engine = Engine::at(cluster, arguments.godel.config(None));
-        let stage = Stage::new(engine, self.claims.clone(), recorder)?;
-        let policies = self.config.policies(&stage.handle, stage.backend.clone())?;
+        let Base { rules: Rules { config, godel, seed, .. }, point, .. } = self;
+        let engine = Engine::at(&point.cluster, godel.config(None));
+        let stage = Stage::new(engine, point.claims.clone(), recorder)?;
+        let policies = config.policies(&stage.handle, stage.backend.clone())?;
         // Gödel's schedulers share the pods of one scheduler name.
-        let is_for_all = policies.are_for_all(&arguments.godel);
+        let is_for_all = policies.are_for_all(godel);
         let names = policies.profiles.iter().map(|profile| profile.scheduler_name.clone());
         let names: Option<Vec<String>> = (!is_for_all).then(|| names.collect());
         let each = policies.profiles.into_iter().map(|profile| {
             let name = if is_for_all { String::new() } else { profile.scheduler_name };
             let framework = metrics::record(profile.framework, recorder, &name);
             let percentage_of_nodes = profile.percentage_of_nodes.unwrap_or(100);
-            let config = AlgorithmConfig { percentage_of_nodes, seed: arguments.seed };
+            let config = AlgorithmConfig { percentage_of_nodes, seed: *seed };
             (Name::from(name), Arc::new(framework), config)
         });
         let profiles: Vec<(Name, Arc<Framework>, AlgorithmConfig)> = each.collect();
         let schedulers = profiles.iter().map(|(name, framework, config)| {
             let algorithm = Algorithm::new(framework.clone(), config.clone(), None);
-            (name.clone(), arguments.godel.partitioned(algorithm))
+            (name.clone(), godel.partitioned(algorithm))
         });
         let simulation = stage.with_schedulers(schedulers.collect(), policies.queue)?;
         let named = |(name, framework, config): &(Name, Arc<Framework>, AlgorithmConfig)| {
             (name.clone(), (framework.clone(), config.clone()))
         };
-        let (replacements, creation) = (self.replacements.clone(), self.creation.clone());
+        let (replacements, creation) = (point.replacements.clone(), point.creation.clone());
         let profiles_by_name = Profiles::by_name(profiles.iter().map(named));
-        let record = Record::new(profiles_by_name, replacements, creation, &arguments.godel);
+        let record = Record::new(profiles_by_name, replacements, creation, godel);
         let world = World { simulation, record };
-        let (pending, terminating) = (self.pending.clone(), self.terminating.clone());
+        let (pending, terminating) = (point.pending.clone(), point.terminating.clone());
         Ok(Start { world, pending, terminating, notes: policies.notes, profiles: names })
     }
 
-    /// What becomes of the cluster without a change: now, and when the pods that are being deleted have ended.
-    pub(super) fn without_change(&self) -> Result<[Outcome; 2], CommandError> {
+    /// What becomes of the cluster without a change: now, and when the pods that are being deleted have ended. It is
+    /// simulated once.
+    pub(super) fn without_change(&self) -> Result<&[Outcome; 2], CommandError> {
+        if let Some(known) = self.point.without.get() {
+            return Ok(known);
+        }
         let mut start = self.start(None)?;
         let mut limits = start.settle(self.contents)?;
-        start.both_outcomes(&mut limits)
+        let outcomes = start.both_outcomes(&mut limits)?;
+        Ok(self.point.without.get_or_init(|| outcomes))
     }
 }
 
@@ -190,8 +244,8 @@ impl Start {
     }
 
     /// Warns about pods that no profile of the configuration schedules.
-    pub(super) fn warn(&self, arguments: &Arguments, answer: &mut Answer) {
-        let (Some(names), Some(file)) = (&self.profiles, arguments.config.source().file) else {
+    pub(super) fn warn(&self, config: &policy::Text, answer: &mut Answer) {
+        let (Some(names), Some(file)) = (&self.profiles, config.file()) else {
             return;
         };
         let names: Vec<&str> = names.iter().map(String::as_str).collect();

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
 use portolan::cache::Cluster;
@@ -16,7 +18,7 @@ use super::Arguments;
 use super::answer::Answer;
 use super::difference::{Effects, own};
 use super::question::{Question as Asked, answer};
-use super::start::Base;
+use super::start::{Base, Point, Rules};
 
 #[derive(Parser)]
 pub(super) struct Question {
@@ -348,16 +350,21 @@ fn the_effects_are_the_difference_between_two_simulations() {
         let (contents, added) =
             contents_with(&arguments.from, &arguments.godel, &arguments.pods).expect("contents");
         let config = arguments.config.source().read().expect("a configuration");
-        let base = Base::new(arguments, &config, &contents).expect("a cluster");
+        let loaded = contents.load(&arguments.godel, Vec::new()).expect("a cluster");
+        let is_wanted = &AtomicBool::new(true);
+        let Arguments { godel, seed, .. } = arguments;
+        let rules = Rules { config: &config, godel, seed: *seed, is_wanted };
+        let point = Arc::new(Point::of(&loaded));
+        let base = Base { rules, contents: &loaded.contents, point };
         let mut baseline = base.start(None).expect("a simulation");
-        let mut limits = baseline.settle(&contents).expect("settled");
+        let mut limits = baseline.settle(&loaded.contents).expect("settled");
         baseline.end_terminating(&mut limits).expect("ended");
         let reader = baseline.world.simulation.engine.reader().expect("a reader");
         let (before, mut counts) = placed(&reader.snapshot());
         let without = base.without_change().expect("outcomes");
         let mut start = base.start(None).expect("a simulation");
         let mut answer = Answer::default();
-        let question = Asked { base: &base, without: &without };
+        let question = Asked { base: &base, change: &arguments.change, without };
         let changed = question.change(&mut start, added, &mut answer).expect("a change");
         let effects = answer.last();
         for row in own(&effects.placed).chain(own(&effects.unplaced)) {

@@ -23,6 +23,8 @@ use serde_json::{Value, json};
 
 use crate::cluster::{self, Contents, Loaded};
 use crate::error::CommandError;
+#[cfg(feature = "cluster")]
+use crate::policy;
 use crate::policy::{ConfigFile, Policies};
 use crate::table::{plain, row};
 use crate::text::{count, line};
@@ -92,11 +94,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
         Output::Json => json(&audit).to_string(),
     })?;
     if arguments.output == Output::Table {
-        audit.loaded.intake.print();
+        audit.loaded.contents.intake.print();
     }
     let mut severities = Severity::ALL.into_iter().filter(|it| audit.findings.count(*it) > 0);
     let fails = severities.any(|severity| arguments.fail_on.is_reached_by(severity));
     Ok(ExitCode::from(u8::from(fails)))
+}
+
+/// Examines a cluster at an unknown time, for programs.
+#[cfg(feature = "cluster")]
+pub(crate) fn examined(
+    contents: Contents,
+    config: &policy::Text,
+    godel: &cluster::Godel,
+) -> Result<String, CommandError> {
+    let policies = config.policies(&Handle::default(), Arc::new(DryRunBackend))?;
+    Ok(json(&examine(contents, policies, godel, None)?).to_string())
 }
 
 /// Examines a cluster. `now` is the time of its objects, if it is known.
@@ -114,12 +127,12 @@ fn examine(
     references::check_terminating(contents.objects_mut(), now, &mut findings);
     let pods: Vec<Pod> = contents.objects_mut().pods.clone();
     storage::check_budgets(contents.budget_limits(), &pods, &mut findings);
-    let loaded = contents.into_engine(godel, Vec::new())?;
-    let cluster = loaded.writer.cluster();
+    let loaded = contents.load(godel, Vec::new())?;
+    let cluster = &*loaded.cluster;
     let placed = pods.iter().filter_map(|pod| Some((pod, cluster.pod(&pod.uid)?)));
     let placed: Vec<Placed<'_>> = placed.collect();
     nodes::check(cluster, &placed, godel.is_enabled(), &mut findings);
-    devices::check(cluster, &loaded.devices, &pods, &mut findings);
+    devices::check(cluster, loaded.contents.devices(), &pods, &mut findings);
     storage::check_claims(cluster, &pods, &mut findings);
     storage::check_volumes(cluster, &placed, &mut findings)?;
     rules.check(cluster, &placed, &mut findings);
@@ -137,7 +150,7 @@ fn examine(
 
 /// The numbers of findings by severity, nodes and pods.
 fn summary(audit: &Audit) -> String {
-    let nodes = count(audit.loaded.writer.cluster().len(), "node");
+    let nodes = count(audit.loaded.cluster.len(), "node");
     let found = Severity::ALL.map(|severity| (audit.findings.count(severity), severity.as_str()));
     let found = found.into_iter().filter(|(number, _)| *number > 0);
     let found: Vec<String> = found.map(|(number, noun)| count(number, noun)).collect();
@@ -161,7 +174,7 @@ fn table(audit: &Audit) -> String {
         }
         text = format!("{text}\n\n{}", table.trim_fmt());
     }
-    for note in &audit.loaded.notes {
+    for note in &audit.loaded.contents.notes {
         text.push_str("\nnote: ");
         text.push_str(&line(note));
     }
@@ -190,10 +203,10 @@ fn json(audit: &Audit) -> Value {
         "errors": audit.findings.count(Severity::Error),
         "warnings": audit.findings.count(Severity::Warning),
         "infos": audit.findings.count(Severity::Info),
-        "nodes": audit.loaded.writer.cluster().len(),
+        "nodes": audit.loaded.cluster.len(),
         "pods": audit.pods,
         "findings": found.collect::<Vec<_>>(),
-        "notes": audit.loaded.notes,
-        "input": audit.loaded.intake.json(),
+        "notes": audit.loaded.contents.notes,
+        "input": audit.loaded.contents.intake.json(),
     })
 }

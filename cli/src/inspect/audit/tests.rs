@@ -296,10 +296,7 @@ fn pods_of_a_controller_are_one_finding() {
     let findings = audit.findings.sorted();
     let [finding] = findings.as_slice() else { panic!("{}", table(&audit)) };
     assert_eq!(finding.object(), "3 pods of ReplicaSet default/near");
-    assert_eq!(
-        summary(&audit),
-        format!("1 error ({} nodes, 19 pods)", audit.loaded.writer.cluster().len())
-    );
+    assert_eq!(summary(&audit), format!("1 error ({} nodes, 19 pods)", audit.loaded.cluster.len()));
 }
 
 #[test]

@@ -138,6 +138,18 @@ impl Served {
         Served::answer(address.into(), routes(answers), refusals).await
     }
 
+    /// Starts a server of other routes, with the same bounds for its connections.
+    ///
+    /// # Errors
+    ///
+    /// See [`ListenError`].
+    pub async fn routes(
+        address: impl Into<ListenAddress>,
+        routes: Router,
+    ) -> Result<Served, ListenError> {
+        Served::answer(address.into(), routes, Refusals::default()).await
+    }
+
     async fn answer(
         address: ListenAddress,
         router: Router,

@@ -1,0 +1,64 @@
+// Questions to the server. Every answer is JSON; every failure is a `Problem`.
+
+import { session } from './route.js';
+
+/** A problem document (RFC 9457), or a failure of the connection in the same form. */
+export class Problem extends Error {
+  constructor({ title, detail, status }) {
+    super(title);
+    this.title = title;
+    this.detail = detail;
+    this.status = status;
+  }
+}
+
+export const get = (path, options) => ask('GET', path, undefined, options);
+export const post = (path, body, options) => ask('POST', path, body, options);
+export const drop = (path, options) => ask('DELETE', path, undefined, options);
+
+/**
+ * Asks about the cluster of the active session. An aborted request rejects with an `AbortError`.
+ *
+ * Paths are relative to the page, so a proxy may serve it under a prefix.
+ */
+async function ask(method, path, body, { signal } = {}) {
+  // Sessions are above all forks; a new one names its parent in the body.
+  const id = path.startsWith('sessions') ? null : session();
+  const url = `api/v1/${path}${id ? `?session=${encodeURIComponent(id)}` : ''}`;
+  const headers = body === undefined ? {} : { 'Content-Type': 'application/json' };
+  let response;
+  try {
+    response = await fetch(url, { method, headers, body: body && JSON.stringify(body), signal });
+  } catch (error) {
+    if (error.name === 'AbortError') throw error;
+    throw new Problem({ title: 'The server does not answer', detail: 'Check that portolan serve is running.' });
+  }
+  if (response.status === 204) return null;
+  const answer = await response.json().catch(() => null);
+  if (response.ok && answer) return answer;
+  const { title, detail } = answer ?? {};
+  const status = response.status;
+  throw new Problem({ title: title ?? `The server answered with status ${status}`, detail, status });
+}
+
+/** The newest question of its kind: a new one cancels the one before, whose answer would be stale. */
+export class Latest {
+  #controller = null;
+
+  /** Runs `question(signal)`. Returns undefined if a newer question has replaced it or if it was cancelled. */
+  async run(question) {
+    this.cancel();
+    const controller = (this.#controller = new AbortController());
+    try {
+      const answer = await question(controller.signal);
+      return controller.signal.aborted ? undefined : answer;
+    } catch (error) {
+      if (controller.signal.aborted) return undefined;
+      throw error;
+    }
+  }
+
+  cancel() {
+    this.#controller?.abort();
+  }
+}

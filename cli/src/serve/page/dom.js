@@ -1,0 +1,117 @@
+// Elements, tables, states and formats.
+//
+// Text reaches the document only as text nodes and attributes: names of objects in a cluster are chosen by others, and
+// one may look like markup. Styles are set through classes or the CSSOM, since the page's policy excludes inline ones.
+
+/** Returns an element. Properties that begin with `on` are listeners, others are attributes; false and null are left out. */
+export function el(name, properties = {}, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(properties ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key.startsWith('on')) element.addEventListener(key.slice(2), value);
+    else element.setAttribute(key, value === true ? '' : value);
+  }
+  element.append(...present(children));
+  return element;
+}
+
+/** Replaces the children of an element. */
+export function fill(element, ...children) {
+  element.replaceChildren(...present(children));
+  return element;
+}
+
+const present = (children) => children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
+
+/** The longest list that is shown. A longer one is cut, with a count of the rest. */
+export const LISTED = 100;
+
+/**
+ * Returns a table. A column is `{ head, cell(row), number }`; a cell is a text or a node.
+ *
+ * Rows beyond `LISTED` are counted, not shown: the API has them all.
+ */
+export function table(caption, columns, rows, { limit = LISTED } = {}) {
+  const head = columns.map(({ head, number }) => el('th', { scope: 'col', class: number && 'number' }, head));
+  const body = rows.slice(0, limit).map((row) =>
+    el('tr', null, columns.map(({ cell, number }) => el('td', { class: number && 'number' }, cell(row) ?? ''))),
+  );
+  const box = el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': caption },
+    el('table', null, el('caption', null, caption), el('thead', null, el('tr', null, head)), el('tbody', null, body)));
+  return el('div', { class: 'table' }, box, rest(rows.length, limit));
+}
+
+/** Returns the line below a list that is cut, or null. */
+export function rest(all, limit = LISTED) {
+  return all > limit ? el('p', { class: 'rest' }, `${limit} of ${whole(all)} shown`) : null;
+}
+
+/** Returns the state of a failed question. */
+export function failure(problem, retry) {
+  return el('div', { class: 'state error', role: 'alert' },
+    el('p', { class: 'title' }, problem.title ?? 'The page failed'),
+    el('p', null, problem.detail ?? (problem.title ? '' : problem.message)),
+    retry && el('button', { type: 'button', onclick: retry }, 'Try again'));
+}
+
+export const loading = (text) => el('div', { class: 'state loading' }, el('p', null, text));
+export const empty = (title, text) =>
+  el('div', { class: 'state' }, el('p', { class: 'title' }, title), text && el('p', null, text));
+
+/**
+ * Shows a question in `box`: the loading text, then the answer or the error.
+ *
+ * `show` returns the nodes of the answer. An answer that arrives within a moment replaces the previous one directly;
+ * a loading text that flashes is worse than none.
+ */
+export async function answer(box, text, question, show) {
+  const slow = setTimeout(() => fill(box, loading(text)), box.childElementCount ? 300 : 0);
+  box.setAttribute('aria-busy', 'true');
+  try {
+    const found = await question();
+    clearTimeout(slow);
+    if (found !== undefined) fill(box, show(found));
+    return found;
+  } catch (error) {
+    clearTimeout(slow);
+    if (!error.title) console.error(error);
+    fill(box, failure(error, () => answer(box, text, question, show)));
+    return undefined;
+  } finally {
+    box.removeAttribute('aria-busy');
+  }
+}
+
+/** Reads a text aloud to users of a screen reader. */
+export function announce(text) {
+  document.getElementById('announce').textContent = text;
+}
+
+const formats = [0, 1, 2].map((digits) => new Intl.NumberFormat('en', { maximumFractionDigits: digits }));
+
+export const whole = (number) => formats[0].format(number);
+
+/** An amount with at most three significant digits or all digits before the point: 0.25, 3.5, 1,204. */
+export const short = (number) => formats[number >= 100 ? 0 : number >= 10 ? 1 : 2].format(number);
+
+/** A count with its noun: 1 pod, 2 pods. */
+export const count = (number, noun) => `${whole(number)} ${noun}${number === 1 ? '' : 's'}`;
+
+/** An amount of a resource with its unit; memory grows to TiB. */
+export function amount(number, { unit, name }) {
+  if (unit === 'GiB' && Math.abs(number) >= 1024) return `${short(number / 1024)} TiB`;
+  return `${short(number)} ${unit || (name === 'pods' ? 'pods' : name.split('/').pop())}`.trim();
+}
+
+/** A share as a percentage that does not round up to full: 99.6 % of a node is not a full node. */
+export const percent = (share) => `${Number.isFinite(share) ? Math.floor(share * 100 + 1e-9) : 0} %`;
+
+/** The name of a resource without its domain, for narrow places. */
+export const brief = (name) => name.split('/').pop();
+
+/** A meter whose length is a share of its track, for the eye; the text beside it carries the same number. */
+export function bar(share, level = '') {
+  const inner = el('span', { class: `level ${level}` });
+  inner.style.width = `${Math.min(100, Math.max(0, share * 100))}%`;
+  return el('span', { class: 'track', 'aria-hidden': 'true' }, inner);
+}

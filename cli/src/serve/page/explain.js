@@ -1,0 +1,110 @@
+// The explanation of a pod: why each node rejects it, by how much, and which changes would help.
+
+import { Latest, post } from './api.js';
+import { answer, amount, brief, count, el, empty, short, table, whole } from './dom.js';
+import { run as room } from './headroom.js';
+import { heat } from './heat.js';
+import { go } from './route.js';
+
+const latest = new Latest();
+const roomLatest = new Latest();
+
+/** Explains the pod or controller in `box`. */
+export function explanation(box, pod) {
+  return answer(box, `Explaining ${pod}…`, () => latest.run((signal) => post('explain', { pod }, { signal })), (found) => {
+    const total = Object.keys(found.nodes ?? {}).length;
+    if (!total && !found.groups) return [el('h2', null, found.pod), el('p', { class: 'headline' }, found.why ?? found.state)];
+    return [
+      el('h2', null, found.pod),
+      el('p', { class: `headline ${found.fits_on > 0 || found.node ? 'good' : 'bad'}` }, found.why),
+      el('p', { class: 'hint' }, `On generation ${whole(found.generation)}`, found.node && `; a placed pod is evaluated as if it were pending`, '.'),
+      total > 0 && heat(found),
+      found.groups.length > 0 && reasons(found.groups),
+      changes(found),
+      found.preemption && preemption(found.preemption),
+      found.fits_on > 0 && scores(found),
+      found.fits_on > 0 && headroom(found.pod),
+      found.message && el('details', null, el('summary', null, 'Message of the scheduler'), el('p', { class: 'message' }, found.message)),
+      found.notes.length > 0 && el('div', null, el('h3', null, 'Notes'), el('ul', null, found.notes.map((text) => el('li', null, text)))),
+    ];
+  });
+}
+
+function reasons(groups) {
+  return table('Why nodes reject the pod', [
+    { head: 'nodes', number: true, cell: (it) => whole(it.nodes) },
+    { head: 'only this', number: true, cell: (it) => whole(it.alone) },
+    { head: 'reason', cell: (it) => it.reason },
+    { head: 'short by', cell: (it) => it.shortfall && shortfall(it.shortfall) },
+    { head: 'plugin', cell: (it) => it.plugin },
+    { head: 'preemption', cell: (it) => (it.code === 'Unschedulable' ? 'may help' : 'does not help') },
+  ], [...groups].sort((a, b) => b.nodes - a.nodes));
+}
+
+/** A shortfall, which the API gives in the smallest unit of the resource. */
+function shortfall({ resource, least, median, most }) {
+  const text = (value) => {
+    if (resource === 'cpu') return `${short(value / 1000)} ${value === 1000 ? 'core' : 'cores'}`;
+    if (/^(memory|ephemeral-storage|hugepages-.*)$/.test(resource)) {
+      return value < 2 ** 30 ? `${short(value / 2 ** 20)} MiB` : amount(value / 2 ** 30, { name: resource, unit: 'GiB' });
+    }
+    return `${whole(value)} ${brief(resource)}`;
+  };
+  return least === most ? text(least) : `${text(least)} to ${text(most)}, median ${text(median)}`;
+}
+
+function changes({ changes: all, changes_complete: isComplete }) {
+  if (!all?.length) return el('p', { class: 'hint' }, isComplete ? 'No single change makes the pod fit.' : 'No change was found in time.');
+  return el('div', null,
+    table('Changes that would make the pod fit', [
+      { head: 'change', cell: (it) => [it.what, ...it.notes].join('; ') },
+      { head: 'nodes', number: true, cell: (it) => `${it.is_complete ? '' : '≥ '}${whole(it.nodes)}` },
+      { head: 'for example', cell: (it) => it.examples.slice(0, 3).join(', ') },
+      { head: el('span', { class: 'quiet' }, 'Action'), cell: (it) => {
+        const question = expressed(it);
+        return question && el('button', { type: 'button', 'aria-label': `Try it: ${it.what}`, onclick: () => go('what-if', { ask: JSON.stringify(question) }) }, 'Try it');
+      } },
+    ], all),
+    !isComplete && el('p', { class: 'hint' }, 'The search ended before all changes were tried.'));
+}
+
+/**
+ * The change as a what-if question, or null. Only evictions have one: the other changes edit the pod or a node, which
+ * the API does not. A pod with a controller is created again when it is removed, as after an eviction.
+ */
+function expressed({ steps }) {
+  const pods = [];
+  for (const { kind, what } of steps) {
+    const [, names] = (kind === 'evict' && /^evict (\S+\/\S+(?:, \S+\/\S+)*) from node \S+$/.exec(what)) || [];
+    if (!names) return null;
+    pods.push(...names.split(', ').map((name) => name.split('/')));
+  }
+  const [[namespace] = []] = pods;
+  if (!namespace || pods.some(([it]) => it !== namespace)) return null;
+  return { remove: pods.map(([, name]) => `pod/${name}`), namespace };
+}
+
+function preemption({ node, victims, budget_violations: violations }) {
+  return el('div', null,
+    table(`Preemption on node ${node} would evict ${count(victims.length, 'pod')}`, [
+      { head: 'victim', cell: (it) => it.pod },
+      { head: 'state', cell: (it) => (it.is_terminating ? 'terminating' : 'running') },
+    ], victims),
+    violations > 0 && el('p', { class: 'bad' }, `${count(violations, 'eviction')} would violate a disruption budget.`));
+}
+
+/** The ten best nodes with their scores. */
+function scores({ nodes }) {
+  const best = Object.entries(nodes).filter(([, it]) => it.fits).sort(([, a], [, b]) => b.total - a.total).slice(0, 10);
+  const plugins = [...new Set(best.flatMap(([, it]) => it.scores.map(({ plugin }) => plugin)))];
+  return table('The best nodes by score', [
+    { head: 'node', cell: ([name]) => name },
+    { head: 'total', number: true, cell: ([, it]) => whole(it.total) },
+    ...plugins.map((plugin) => ({ head: plugin, number: true, cell: ([, it]) => whole(it.scores.find((score) => score.plugin === plugin)?.weighted ?? 0) })),
+  ], best);
+}
+
+function headroom(pod) {
+  const box = el('div');
+  return el('div', null, el('button', { type: 'button', onclick: () => room(box, roomLatest, { pod }) }, 'How many more pods of this shape fit?'), box);
+}

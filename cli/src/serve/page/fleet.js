@@ -1,0 +1,250 @@
+// Fleet: a tile a node, by zone and pool; search, selection, stranded capacity and headroom.
+
+import { get, Latest } from './api.js';
+import { amount, announce, answer, brief, count, el, failure, fill, loading, percent, table, whole } from './dom.js';
+import { headroom } from './headroom.js';
+import { CORDONED, FleetMap, STRANDED, swatch, TAINTED } from './map.js';
+import { panel } from './node.js';
+import { go, note, route, session } from './route.js';
+
+/** A resource is full above the first share and mostly free below the second. */
+const FULL = 0.9;
+const FREE = 0.5;
+
+/** The largest selection that is kept in the address. */
+const LINKED = 60;
+
+export default function create(root) {
+  const latest = new Latest();
+  let fleet = null;
+  let loaded; // The session whose nodes are shown.
+  let index = new Map();
+  let selected = new Set();
+  let matches = null;
+  let params = {};
+
+  const by = el('select', { id: 'by', onchange: () => { note({ by: by.value }); color(); } });
+  const search = el('input', {
+    id: 'search', type: 'search', autocomplete: 'off', spellcheck: 'false', placeholder: 'name, zone, pool or taint',
+    oninput: () => { note({ q: search.value }); find(); },
+  });
+  const found = el('span', { class: 'found', role: 'status' });
+  const pick = el('button', { type: 'button', hidden: true, onclick: () => select([...matches]) }, 'Select these');
+  const asTable = el('input', { type: 'checkbox', id: 'as-table', onchange: () => { note({ table: asTable.checked ? '1' : null }); arrange(); } });
+  const stranded = el('p', { class: 'stranded', id: 'stranded' });
+  const canvas = el('canvas', {
+    tabindex: 0, role: 'application', 'aria-label': 'Map of the nodes', 'aria-describedby': 'keys',
+  });
+  const tip = el('div', { class: 'tip', hidden: true });
+  const side = el('aside', { class: 'panel', 'aria-label': 'Node', hidden: true });
+  const list = el('div', { hidden: true });
+  const chosen = el('div', { class: 'chosen', hidden: true, role: 'group', 'aria-label': 'Selection' });
+  const legend = el('ul', { class: 'legend' });
+  const state = el('div');
+  const button = (label, text, action) => el('button', { type: 'button', class: 'square', 'aria-label': label, title: label, onclick: action }, text);
+  const stage = el('div', { class: 'stage' }, canvas, tip,
+    el('div', { class: 'zoom' },
+      button('Zoom in', '+', () => map.zoom(1.6)),
+      button('Zoom out', '−', () => map.zoom(1 / 1.6)),
+      button('Show all nodes', '⤢', () => map.fit())));
+  const map = new FleetMap(canvas, { hover, open: (node) => open(fleet.nodes[node].name), select });
+  const body = el('div', { hidden: true },
+    el('div', { class: 'tools' },
+      el('label', { for: 'by' }, 'Fill by'), by,
+      el('label', { for: 'search' }, 'Find nodes'), search, found, pick,
+      el('label', { class: 'check' }, asTable, 'Table')),
+    stranded, chosen,
+    el('div', { class: 'split' }, el('div', { class: 'grow' }, stage, list, legend,
+      el('p', { id: 'keys', class: 'hint' }, 'Drag to pan, scroll to zoom, click to open. Shift and click, or Shift and drag, to select. Keyboard: arrows, Enter, Space, +, −, 0.')), side),
+    headroom());
+  root.append(state, body);
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => fleet && explain());
+
+  async function load() {
+    loaded = session();
+    if (!fleet) fill(state, loading('Loading the nodes…'));
+    try {
+      const next = await latest.run((signal) => get('nodes', { signal }));
+      if (!next) return;
+      fleet = next;
+      fill(state);
+      body.hidden = false;
+      arrive();
+    } catch (error) {
+      body.hidden = true;
+      fleet = null;
+      fill(state, failure(error, load));
+    }
+  }
+
+  function arrive() {
+    const { nodes, resources } = fleet;
+    const names = [...selected].map((node) => names_[node]);
+    index = new Map(nodes.map(({ name }, at) => [name, at]));
+    names_ = nodes.map(({ name }) => name);
+    const value = by.value || params.by;
+    fill(by, resources.filter((it) => it.name !== 'pods' || resources.length === 1).concat(resources.filter((it) => it.name === 'pods'))
+      .map((it) => el('option', { value: it.name }, it.name)));
+    by.value = resources.some((it) => it.name === value) ? value : resources[0]?.name;
+    const waste = strand(fleet);
+    fleet.flags = Uint8Array.from(nodes, (it, at) => (it.is_cordoned ? CORDONED : 0) | (it.taints.length ? TAINTED : 0) | (waste.nodes.has(at) ? STRANDED : 0));
+    map.set(nodes, resources, fleet.flags);
+    selected = new Set(names.map((name) => index.get(name)).filter((at) => at !== undefined));
+    map.select(selected);
+    fill(stranded, waste.nodes.size
+      ? [el('b', null, `Stranded on ${count(waste.nodes.size, 'node')}: `), waste.sums.map((it) => amount(it.free, it)).join(', '),
+        el('small', null, ` free beside a resource that is at least ${FULL * 100} % requested and at most ${FREE * 100} % used itself`)]
+      : el('small', null, 'No stranded capacity: no node has one resource full and another mostly free.'));
+    explain();
+    color();
+    find();
+    choose();
+  }
+  let names_ = [];
+
+  function color() {
+    map.by(Math.max(0, fleet.resources.findIndex((it) => it.name === by.value)));
+    canvas.setAttribute('aria-label', `Map of ${count(fleet.nodes.length, 'node')}, filled by ${by.value}. Tick Table for the same as a table.`);
+    arrange();
+  }
+
+  function explain() {
+    const entry = (what, text) => {
+      const picture = el('canvas', { 'aria-hidden': 'true' });
+      swatch(picture, what);
+      return el('li', null, picture, text);
+    };
+    fill(legend, entry('levels', 'empty to full'), entry('over', 'over 100 %'), entry(STRANDED, 'stranded'), entry(CORDONED, 'cordoned'), entry(TAINTED, 'tainted'));
+  }
+
+  /** Highlights the nodes that match the search. */
+  function find() {
+    const text = search.value.trim().toLowerCase();
+    const fields = ({ name, zone, pool, taints }) => [name, zone, pool, ...taints];
+    const isMatch = (it) => fields(it).some((field) => field?.toLowerCase().includes(text));
+    matches = text ? new Set(fleet.nodes.flatMap((it, at) => (isMatch(it) ? [at] : []))) : null;
+    map.match(matches);
+    found.textContent = matches ? `${whole(matches.size)} of ${count(fleet.nodes.length, 'node')}` : '';
+    pick.hidden = !matches?.size;
+    if (matches?.size === 1) map.reveal([...matches][0]);
+    arrange();
+  }
+
+  /** Shows the table or the map. The table is built only if it is shown. */
+  function arrange() {
+    stage.hidden = legend.hidden = asTable.checked;
+    list.hidden = !asTable.checked;
+    if (!asTable.checked || !fleet) return;
+    const resource = Math.max(0, fleet.resources.findIndex((it) => it.name === by.value));
+    const share = (it) => (it.allocatable[resource] > 0 ? it.requested[resource] / it.allocatable[resource] : -1);
+    const rows = fleet.nodes.filter((_, at) => !matches || matches.has(at)).sort((a, b) => share(b) - share(a));
+    fill(list, table(`Nodes, the fullest by ${by.value} first`, [
+      { head: el('span', { class: 'quiet' }, 'Select'), cell: (it) => el('input', {
+        type: 'checkbox', 'aria-label': `Select ${it.name}`, checked: selected.has(index.get(it.name)), onchange: () => select([index.get(it.name)], true) }) },
+      { head: 'node', cell: (it) => el('button', { type: 'button', class: 'link', onclick: () => open(it.name) }, it.name) },
+      { head: 'zone', cell: (it) => it.zone },
+      { head: 'pool', cell: (it) => it.pool },
+      { head: 'pods', number: true, cell: (it) => whole(it.pods) },
+      ...fleet.resources.map((resource, at) => ({ resource, at })).filter(({ resource }) => resource.name !== 'pods').map(({ resource, at }) => ({
+        head: brief(resource.name), number: true,
+        cell: (it) => (it.allocatable[at] > 0 ? percent(it.requested[at] / it.allocatable[at]) : '') })),
+      { head: 'state', cell: (it) => states(it, fleet.flags[index.get(it.name)]).join(', ') },
+    ], rows));
+  }
+
+  function states(node, flags) {
+    return [flags & STRANDED && 'stranded', node.is_cordoned && 'cordoned', ...node.taints].filter(Boolean);
+  }
+
+  function hover(node, at, isKeyboard) {
+    tip.hidden = node < 0;
+    if (node < 0) return;
+    const it = fleet.nodes[node];
+    const lines = fleet.resources.flatMap((resource, at) => it.allocatable[at] > 0
+      ? [[brief(resource.name), `${percent(it.requested[at] / it.allocatable[at])} of ${amount(it.allocatable[at], resource)}`]] : []);
+    const more = states(it, fleet.flags[node]);
+    fill(tip, el('b', null, it.name), el('dl', null, lines.map(([name, value]) => [el('dt', null, name), el('dd', null, value)]).flat()), more.length > 0 && el('p', null, more.join(', ')));
+    const { clientWidth: width, clientHeight: height } = stage;
+    tip.style.left = `${Math.max(0, Math.min(at.x + 14, width - tip.offsetWidth - 4))}px`;
+    tip.style.top = `${at.y + 14 + tip.offsetHeight > height ? Math.max(0, at.y - tip.offsetHeight - 10) : at.y + 14}px`;
+    if (isKeyboard) announce([it.name, it.zone, it.pool, ...lines.map((line) => line.join(' ')), ...more, selected.has(node) && 'selected'].filter(Boolean).join(', '));
+  }
+
+  function open(name) {
+    go('fleet', { ...route().params, node: name });
+  }
+
+  /** Adds nodes to the selection; with `isToggle`, removes those that are in it. */
+  function select(nodes, isToggle = false) {
+    for (const node of nodes) {
+      if (isToggle && selected.has(node)) selected.delete(node);
+      else selected.add(node);
+    }
+    map.select(selected);
+    choose();
+    announce(`${count(selected.size, 'node')} selected`);
+  }
+
+  function choose() {
+    const names = [...selected].map((node) => names_[node]);
+    note({ select: names.length <= LINKED ? names.join(',') : null });
+    chosen.hidden = !names.length;
+    const hand = (field, text) => el('button', { type: 'button', onclick: () => go('what-if', { draft: JSON.stringify({ [field]: names }) }) }, text);
+    const clear = () => {
+      selected.clear();
+      map.select(selected);
+      choose();
+      arrange();
+    };
+    fill(chosen, el('b', null, `${count(names.length, 'node')} selected`), hand('drain', 'Drain…'), hand('fail_node', 'Fail…'), el('button', { type: 'button', class: 'plain', onclick: clear }, 'Clear'));
+  }
+
+  function show(next) {
+    const before = params;
+    params = next;
+    search.value = next.q ?? '';
+    asTable.checked = next.table === '1';
+    const follow = () => {
+      if (!fleet) return;
+      if (before.select === undefined && next.select && !selected.size) {
+        select(next.select.split(',').map((name) => index.get(name)).filter((at) => at !== undefined));
+      }
+      const node = index.get(next.node) ?? -1;
+      map.opened(node);
+      side.hidden = !next.node;
+      if (next.node) {
+        panel(side, next.node, fleet.resources, () => go('fleet', { ...route().params, node: null }));
+        if (node >= 0) map.reveal(node);
+      }
+    };
+    if (!fleet || loaded !== session()) load().then(follow);
+    else {
+      arrange();
+      find();
+      follow();
+    }
+  }
+
+  return { show, refresh: load };
+}
+
+/**
+ * Finds the nodes on which one resource is full and another mostly free, and sums what is free of the others.
+ *
+ * Cordoned nodes do not count, since no pod may use them. Pod slots can be full, but free ones are no capacity.
+ */
+function strand({ nodes, resources }) {
+  const stranded = new Set();
+  const free = resources.map(() => 0);
+  nodes.forEach(({ is_cordoned: isCordoned, allocatable, requested }, node) => {
+    if (isCordoned) return;
+    const share = resources.map((_, at) => (allocatable[at] > 0 ? requested[at] / allocatable[at] : NaN));
+    if (!share.some((it) => it >= FULL)) return;
+    resources.forEach(({ name }, at) => {
+      if (name === 'pods' || !(share[at] <= FREE)) return;
+      stranded.add(node);
+      free[at] += allocatable[at] - requested[at];
+    });
+  });
+  return { nodes: stranded, sums: resources.map((it, at) => ({ ...it, free: free[at] })).filter((it) => it.free > 0) };
+}

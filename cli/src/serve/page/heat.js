@@ -1,0 +1,107 @@
+// The rejections of a pod as a picture: a row for each plugin, a column for each node.
+//
+// Nodes with the same rejections stand together, so that the picture has a few wide blocks. If there are more nodes than
+// columns, a column is the share of its nodes that the plugin rejects. The table of reasons has the same numbers as text.
+
+import { count, el, whole } from './dom.js';
+import { palette } from './map.js';
+import { go, route } from './route.js';
+
+const ROW = 22;
+const FITS = 'fits';
+
+/** Returns the picture of an explanation. */
+export function heat({ nodes, fits_on: fits }) {
+  const names = Object.keys(nodes);
+  const plugins = frequent(nodes);
+  const signature = (name) => plugins.map(([plugin]) => (nodes[name].rejections?.find((it) => it.plugin === plugin) ? '1' : '0')).join('');
+  const order = names.map((name) => ({ name, key: signature(name) })).sort((a, b) => (a.key < b.key) - (a.key > b.key)).map(({ name }) => name);
+  const rows = [...plugins.map(([plugin]) => plugin), ...(fits ? [FITS] : [])];
+  const canvas = el('canvas', {
+    role: 'img',
+    'aria-label': `Rejections by plugin: ${plugins.map(([plugin, all]) => `${plugin} ${count(all, 'node')}`).join(', ')}; the pod fits on ${count(fits, 'node')}`,
+  });
+  const tip = el('div', { class: 'tip', hidden: true });
+  const box = el('div', { class: 'heat-canvas' }, canvas, tip);
+  const height = rows.length * ROW;
+  canvas.style.height = `${height}px`;
+
+  /** How a row is for a node: 0, 1 if it rejects, 2 if preemption does not help. */
+  const value = (row, name) => {
+    if (row === FITS) return nodes[name].fits ? 1 : 0;
+    const status = nodes[name].rejections?.find((it) => it.plugin === row);
+    return status ? (status.code === 'Unschedulable' ? 1 : 2) : 0;
+  };
+
+  function paint() {
+    const ratio = devicePixelRatio || 1;
+    const width = Math.round(canvas.clientWidth * ratio);
+    if (!width) return;
+    canvas.width = width;
+    canvas.height = Math.round(height * ratio);
+    const context = canvas.getContext('2d');
+    const colors = palette();
+    const columns = Math.min(width, order.length);
+    const [soft, hard, good] = ['--rejects', '--refuses', '--fits'].map((name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim());
+    rows.forEach((row, line) => {
+      const top = Math.round(line * ROW * ratio);
+      const thick = Math.round((ROW - 3) * ratio);
+      context.globalAlpha = 1;
+      context.fillStyle = colors.track;
+      context.fillRect(0, top, width, thick);
+      for (let column = 0; column < columns; column++) {
+        const from = Math.floor((column * order.length) / columns);
+        const to = Math.max(from + 1, Math.floor(((column + 1) * order.length) / columns));
+        let [some, most] = [0, 0];
+        for (let at = from; at < to; at++) {
+          const found = value(row, order[at]);
+          some += found > 0;
+          most = Math.max(most, found);
+        }
+        if (!some) continue;
+        context.globalAlpha = 0.35 + (0.65 * some) / (to - from);
+        context.fillStyle = row === FITS ? good : most === 2 ? hard : soft;
+        const left = Math.floor((column * width) / columns);
+        const right = Math.floor(((column + 1) * width) / columns);
+        const gap = (right - left) / ratio > 5 ? 1 : 0;
+        context.fillRect(left, top, Math.max(1, right - left - gap), thick);
+      }
+    });
+  }
+
+  const nodeAt = (event) => order[Math.min(order.length - 1, Math.max(0, Math.floor((event.offsetX / canvas.clientWidth) * order.length)))];
+  canvas.addEventListener('pointermove', (event) => {
+    const name = nodeAt(event);
+    const all = nodes[name].rejections ?? [];
+    tip.hidden = false;
+    tip.replaceChildren(el('b', null, name), ...(all.length ? all.map((it) => el('p', null, `${it.plugin}: ${it.reasons.join('; ')}`)) : [el('p', null, 'The pod fits.')]));
+    tip.style.left = `${Math.max(0, Math.min(event.offsetX + 12, canvas.clientWidth - tip.offsetWidth))}px`;
+    tip.style.top = `${event.offsetY + 16}px`;
+  });
+  canvas.addEventListener('pointerleave', () => { tip.hidden = true; });
+  canvas.addEventListener('click', (event) => go('fleet', { session: route().params.session, node: nodeAt(event) }));
+  new ResizeObserver(paint).observe(canvas);
+  const theme = matchMedia('(prefers-color-scheme: dark)');
+  theme.addEventListener('change', function repaint() {
+    // The next explanation replaces this one.
+    if (canvas.isConnected) paint();
+    else theme.removeEventListener('change', repaint);
+  });
+
+  const all = new Map(plugins);
+  return el('figure', { class: 'heat' },
+    el('figcaption', null, `${count(names.length, 'node')} by plugin that rejects the pod. `,
+      el('span', { class: 'key rejects' }, 'preemption may help'), el('span', { class: 'key refuses' }, 'preemption does not help'), fits > 0 && el('span', { class: 'key fits' }, 'fits')),
+    el('div', { class: 'heat-rows' },
+      el('ol', { 'aria-hidden': 'true' }, rows.map((row) => el('li', null, row === FITS ? 'fits' : row, el('b', null, whole(row === FITS ? fits : all.get(row)))))),
+      box));
+}
+
+/** The plugins that reject nodes with the number of nodes, the most frequent first. */
+function frequent(nodes) {
+  const counts = new Map();
+  for (const { rejections = [] } of Object.values(nodes)) {
+    for (const plugin of new Set(rejections.map((it) => it.plugin))) counts.set(plugin, (counts.get(plugin) ?? 0) + 1);
+  }
+  return [...counts].sort(([, a], [, b]) => b - a);
+}

@@ -1,0 +1,102 @@
+// Positions of the tiles: a band for each zone, in it a block for each pool, in it a tile for each node.
+//
+// All pools of a band have the same number of rows, so that edges align, and the tile is as large as the canvas allows.
+// A node keeps its position while the set of nodes does not change: people find a node by its place.
+
+const ZONE = 20; // Height of a zone's heading.
+const POOL = 16; // Height of a pool's heading.
+const GAP = 14; // Space between pools.
+const NARROWEST = 92; // A pool is at least so wide that its heading can be read.
+const LARGEST = 64;
+const SMALLEST = 3;
+
+/** Groups the nodes by zone and pool, in the order of their names; nodes without the label come last. */
+export function group(nodes) {
+  const zones = new Map();
+  nodes.forEach((node, at) => {
+    const zone = entry(zones, node.zone, () => new Map());
+    entry(zone, node.pool, () => []).push(at);
+  });
+  return sorted(zones).map(([zone, pools]) => ({ zone, pools: sorted(pools).map(([pool, nodes]) => ({ pool, nodes })) }));
+}
+
+/**
+ * Places `zones` into `width` × `height`. Returns the pitch of the tiles, the headings, the blocks, the position of each
+ * node and the height, which is larger than `height` only if the smallest tiles do not fit. O(zones × pools × log).
+ */
+export function layout(zones, count, width, height) {
+  let [low, high] = [SMALLEST, LARGEST];
+  for (let step = 0; step < 14; step++) {
+    const middle = (low + high) / 2;
+    if (place(zones, middle, width).height <= height) low = middle;
+    else high = middle;
+  }
+  // Whole pixels give even gaps.
+  const pitch = low > 6 ? Math.floor(low) : low;
+  const placed = place(zones, pitch, width);
+  const [x, y] = [new Float32Array(count), new Float32Array(count)];
+  for (const block of placed.blocks) {
+    block.nodes.forEach((node, at) => {
+      x[node] = block.x + (at % block.columns) * pitch;
+      y[node] = block.y + Math.floor(at / block.columns) * pitch;
+    });
+  }
+  return { ...placed, pitch, x, y, width };
+}
+
+function place(zones, pitch, width) {
+  const blocks = [];
+  const headings = [];
+  let y = 0;
+  for (const { zone, pools } of zones) {
+    headings.push({ text: zone ?? 'no zone', x: 0, y, width });
+    y += ZONE;
+    for (const line of lines(pools, width)) {
+      const rows = fewest(line, pitch, width);
+      let x = 0;
+      for (const { pool, nodes } of line) {
+        const columns = columnsOf(nodes.length, rows, pitch, width);
+        blocks.push({ zone, pool, nodes, columns, x, y: y + POOL, width: columns * pitch });
+        x += Math.max(columns * pitch, NARROWEST) + GAP;
+      }
+      y += POOL + rows * pitch + 8;
+    }
+    y += 4;
+  }
+  return { blocks, headings, height: y };
+}
+
+/** Splits the pools of a zone into lines in which all headings have their width. */
+function lines(pools, width) {
+  const most = Math.max(1, Math.floor((width + GAP) / (NARROWEST + GAP)));
+  const found = [];
+  for (let at = 0; at < pools.length; at += most) found.push(pools.slice(at, at + most));
+  return found;
+}
+
+/** The fewest rows with which the pools stand side by side. */
+function fewest(line, pitch, width) {
+  const needs = (rows) => line.reduce((sum, { nodes }) => sum + Math.max(columnsOf(nodes.length, rows, pitch, width) * pitch, NARROWEST) + GAP, -GAP);
+  let [low, high] = [1, Math.max(...line.map(({ nodes }) => nodes.length))];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (needs(middle) <= width) high = middle;
+    else low = middle + 1;
+  }
+  // Pools of one column each may still not fit, then rows are set by the width of one pool.
+  return Math.min(low, Math.max(...line.map(({ nodes }) => Math.ceil(nodes.length / Math.max(1, Math.floor(NARROWEST / pitch))))));
+}
+
+function columnsOf(nodes, rows, pitch, width) {
+  return Math.max(1, Math.min(Math.ceil(nodes / rows), Math.floor(width / pitch)));
+}
+
+function entry(map, key, create) {
+  if (!map.has(key)) map.set(key, create());
+  return map.get(key);
+}
+
+function sorted(map) {
+  const order = new Intl.Collator('en', { numeric: true });
+  return [...map].sort(([a], [b]) => (a === null) - (b === null) || order.compare(a ?? '', b ?? ''));
+}

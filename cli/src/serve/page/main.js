@@ -1,0 +1,96 @@
+// The frame: navigation, summary of the cluster, session banner, and changes of the cluster.
+//
+// A view is an object with `show(params)`, which a change of the address calls, and `refresh()`, which a new generation
+// of the cluster calls. Views are created when they are first opened and stay in the document.
+
+import { get } from './api.js';
+import { amount, answer, bar, brief, count, el, fill, percent, whole } from './dom.js';
+import { href, route, session, VIEWS } from './route.js';
+import { banner } from './sessions.js';
+import fleet from './fleet.js';
+import pending from './pending.js';
+import studio from './studio.js';
+import resilience from './resilience.js';
+
+const create = { fleet, pending, 'what-if': studio, resilience };
+const views = {};
+let last = { view: null, session: undefined };
+
+function open() {
+  const { view, params } = route();
+  const now = params.session ?? null;
+  for (const id of VIEWS) document.getElementById(id).hidden = id !== view;
+  for (const link of document.querySelectorAll('nav a')) {
+    link.href = href(link.dataset.view);
+    if (link.dataset.view === view) link.setAttribute('aria-current', 'page');
+    else link.removeAttribute('aria-current');
+  }
+  if (now !== last.session) {
+    banner(document.getElementById('banner'));
+    summarize();
+  }
+  const moved = view !== last.view && last.view !== null;
+  last = { view, session: now };
+  const root = document.getElementById(view);
+  document.title = `${root.querySelector('h1').textContent} · portolan`;
+  views[view] ??= create[view](root);
+  views[view].show(params);
+  // The focus follows a navigation, so that a screen reader begins to read the new view.
+  if (moved) document.getElementById('main').focus({ preventScroll: true });
+}
+
+function summarize() {
+  const box = document.getElementById('summary');
+  return answer(box, 'Loading the cluster…', () => get('summary'), (found) => {
+    const badge = document.getElementById('pending-count');
+    badge.hidden = !found.pending;
+    fill(badge, whole(found.pending), el('span', { class: 'quiet' }, ' pods'));
+    fill(document.getElementById('source'),
+      found.source, ' · generation ', whole(found.generation), ' · ',
+      el('time', { datetime: found.taken }, new Date(found.taken).toLocaleString()));
+    const resources = found.resources.filter((it) => it.allocatable > 0 && it.name !== 'pods');
+    return [
+      item('nodes', whole(found.nodes)),
+      item('pods', whole(found.pods), `${whole(found.pending)} pending`),
+      ...resources.map((it) => {
+        const share = it.requested / it.allocatable;
+        return item(brief(it.name), percent(share), `${amount(it.requested, it)} of ${amount(it.allocatable, it)}`, share);
+      }),
+      ...(found.notes.length ? [notes(found.notes)] : []),
+    ];
+  });
+}
+
+function item(name, value, more, share) {
+  return el('div', null,
+    el('dt', null, name),
+    el('dd', null, el('b', null, value), share !== undefined && bar(share), more && el('small', null, more)));
+}
+
+function notes(all) {
+  return el('div', null,
+    el('dt', null, 'notes'),
+    el('dd', null, el('details', null, el('summary', null, count(all.length, 'note')), el('ul', null, all.map((note) => el('li', null, note))))));
+}
+
+// A cluster may change hundreds of times a second; the page follows it at most every two seconds, and not while it is
+// hidden. A session is a fork and does not change.
+let waits = false;
+function changed() {
+  if (waits || session()) return;
+  waits = true;
+  setTimeout(async () => {
+    if (document.hidden) await new Promise((done) => document.addEventListener('visibilitychange', done, { once: true }));
+    waits = false;
+    await summarize();
+    views[route().view]?.refresh?.();
+  }, 2000);
+}
+
+addEventListener('hashchange', open);
+document.getElementById('skip').addEventListener('click', (event) => {
+  event.preventDefault(); // The fragment is the state.
+  document.getElementById('main').focus();
+});
+new EventSource('api/v1/events').addEventListener('generation', changed);
+open();

@@ -1,0 +1,156 @@
+// The answer to a what-if question: its first line, then only what the change causes.
+//
+// Rows that also happen without the change are counted, and shown on request.
+
+import { count, el, LISTED, rest, table, whole } from './dom.js';
+import { upgrade } from './upgrade.js';
+
+const node = (value) => value ?? '';
+const pod = { head: 'pod', cell: (it) => it.pod };
+const from = { head: 'from', cell: (it) => node(it.from) };
+const why = { head: 'why', cell: (it) => it.why ?? '' };
+
+/** The parts of an answer in the order of their weight: harm first. */
+const PARTS = [
+  { key: 'blocked', title: 'Blocked', bad: true, columns: [pod, { head: 'on', cell: (it) => node(it.node) }, why] },
+  { key: 'lost', title: 'Lost', bad: true, columns: [pod, from, why] },
+  { key: 'unplaced', title: 'Without a node', bad: true, columns: [pod, from, why] },
+  { key: 'waiting', title: 'Waiting for pods or nodes to end', columns: [pod, from, why] },
+  { key: 'preempted', title: 'Preempted', columns: [pod, from, { head: 'by', cell: (it) => it.by ?? '' }] },
+  { key: 'pending', title: 'Still pending', columns: [pod, why] },
+  { key: 'placed', title: 'Placed', columns: [pod, from, { head: 'to', cell: (it) => node(it.to) }] },
+  { key: 'removed', title: 'Removed', columns: [pod, from] },
+  { key: 'skipped', title: 'Left on drained nodes', columns: [pod, why] },
+];
+
+/** Returns the nodes of an answer. */
+export function outcome(answer) {
+  return [
+    el('p', { class: `headline ${answer.ok ? 'good' : 'bad'}` }, answer.headline),
+    figures(answer),
+    answer.upgrade && upgrade(answer),
+    answer.rollouts.length > 0 && rollouts(answer.rollouts),
+    answer.budgets.length > 0 && budgets(answer.budgets),
+    answer.consolidate && consolidation(answer.consolidate),
+    answer.each && failures(answer.each, 'Failures, the worst first', LISTED),
+    balance(answer),
+    PARTS.map((part) => rows(part, answer[part.key] ?? [])),
+    answer.scaled.length > 0 && table('Scaled', [
+      { head: 'controller', cell: (it) => it.controller },
+      { head: 'pods before', number: true, cell: (it) => whole(it.from) },
+      { head: 'pods after', number: true, cell: (it) => whole(it.to) },
+    ], answer.scaled),
+    answer.kubectl_flags.length > 0 && el('p', { class: 'hint' }, 'kubectl drain needs: ', el('code', null, answer.kubectl_flags.join(' '))),
+    answer.not_simulated.length > 0 && notes('Not simulated', answer.not_simulated),
+    answer.notes.length > 0 && notes('Notes', answer.notes),
+  ];
+}
+
+/** The failures of nodes or zones. */
+export function failures({ failures: all, nodes_without_zone: without }, caption, limit) {
+  const harm = (it) => new Set([...it.during, ...it.after, ...it.lost]).size;
+  const harmful = all.filter((it) => harm(it) > 0);
+  if (!harmful.length) return el('p', { class: 'headline good' }, `Each of ${whole(all.length)} can fail without harm to a pod.`);
+  return [
+    table(caption, [
+      { head: 'failure', cell: (it) => it.name },
+      { head: 'nodes', number: true, cell: (it) => whole(it.nodes.length) },
+      { head: 'without a node during the outage', number: true, cell: (it) => whole(it.during.length) },
+      { head: 'without a node after it', number: true, cell: (it) => whole(it.after.length) },
+      { head: 'lost', number: true, cell: (it) => whole(it.lost.length) },
+      { head: 'pods', cell: (it) => pods([...it.lost, ...it.during]) },
+    ], harmful, { limit }),
+    without > 0 && el('p', { class: 'hint' }, `${count(without, 'node')} without a zone did not fail.`),
+  ];
+}
+
+function pods(all) {
+  const names = [...new Set(all)];
+  return names.length > 3
+    ? el('details', null, el('summary', null, `${names[0]} and ${whole(names.length - 1)} more`), names.slice(0, LISTED).join(', '), rest(names.length))
+    : names.join(', ');
+}
+
+function figures(answer) {
+  const own = (key) => (answer[key] ?? []).filter((it) => !it.without_change).length;
+  const moved = answer.placed.filter((it) => !it.without_change && it.from).length;
+  const all = [
+    ['nodes', answer.nodes], ['added', answer.added], ['moved', moved], ['placed anew', own('placed') - moved],
+    ['without a node', own('unplaced'), 'bad'], ['lost', own('lost'), 'bad'], ['blocked', own('blocked'), 'bad'], ['preempted', own('preempted')],
+  ];
+  return el('dl', { class: 'figures' }, all.filter(([name, value]) => value > 0 || name === 'nodes' || name === 'moved').map(([name, value, tone]) =>
+    el('div', { class: tone }, el('dt', null, name), el('dd', null, whole(value)))));
+}
+
+function rows({ key, title, columns, bad }, all) {
+  const own = all.filter((it) => !it.without_change);
+  const others = all.filter((it) => it.without_change);
+  if (!all.length) return null;
+  return el('div', { class: `part ${key}` },
+    own.length > 0 && [el('h3', { class: bad && 'bad' }, `${title}: ${count(own.length, 'pod')}`), table(title, columns, own)],
+    others.length > 0 && el('details', null, el('summary', null, `${title} without the change, too: ${count(others.length, 'pod')}`),
+      table(`${title} without the change, too`, columns, others)));
+}
+
+/** The nodes that gain or lose pods, as bars to the right and to the left. */
+function balance(answer) {
+  // A pod may be in several parts, such as preempted and then placed; it counts once.
+  const moves = new Map();
+  for (const key of ['placed', 'unplaced', 'lost', 'removed', 'preempted']) {
+    for (const { pod, from, to, without_change: isCommon } of answer[key]) {
+      const known = moves.get(pod);
+      if (!isCommon) moves.set(pod, { from: known?.from ?? from, to: known?.to ?? to });
+    }
+  }
+  const change = new Map();
+  const add = (name, number) => name && change.set(name, (change.get(name) ?? 0) + number);
+  for (const { from, to } of moves.values()) {
+    add(from, -1);
+    add(to, 1);
+  }
+  const all = [...change].filter(([, pods]) => pods !== 0).sort(([, a], [, b]) => a - b);
+  if (all.length < 2) return null;
+  const most = Math.max(...all.map(([, pods]) => Math.abs(pods)));
+  const shown = all.length > 24 ? [...all.slice(0, 12), ...all.slice(-12)] : all;
+  return el('div', null, table('Nodes that lose and gain the most pods', [
+    { head: 'node', cell: ([name]) => name },
+    { head: 'pods', number: true, cell: ([, pods]) => (pods > 0 ? `+${whole(pods)}` : `−${whole(-pods)}`) },
+    { head: el('span', { class: 'quiet' }, 'Balance'), cell: ([, pods]) => {
+      const level = el('span', { class: pods > 0 ? 'gain' : 'loss' });
+      level.style.width = `${(50 * Math.abs(pods)) / most}%`;
+      return el('span', { class: 'balance', 'aria-hidden': 'true' }, level);
+    } },
+  ], shown), all.length > shown.length && el('p', { class: 'rest' }, `${shown.length} of ${count(all.length, 'node')} shown`));
+}
+
+function rollouts(all) {
+  return table('Rollouts', [
+    { head: 'controller', cell: (it) => it.controller },
+    { head: 'pods', number: true, cell: (it) => whole(it.pods) },
+    { head: 'replaced', number: true, cell: (it) => whole(it.done) },
+    { head: 'state', cell: (it) => (it.why ? `hangs: ${it.why}` : it.started ? 'ends' : 'did not start') },
+  ], all);
+}
+
+function budgets(all) {
+  return table('Disruption budgets that hold up drains', [
+    { head: 'budget', cell: (it) => it.budget },
+    { head: 'waits', number: true, cell: (it) => whole(it.waits) },
+    { head: 'blocks', cell: (it) => pods(it.blocks) },
+    why,
+  ], all);
+}
+
+function consolidation({ remove, remain, moves, lower_bound: bound, complete }) {
+  return el('div', null,
+    el('p', null, `${count(remove.length, 'node')} can be removed, ${whole(remain.length)} remain; at least ${count(bound.nodes, 'node')} ${bound.nodes === 1 ? 'is' : 'are'} needed by ${bound.by}.`,
+      !complete && ' The search ended at its time limit.'),
+    remove.length > 0 && table('Nodes that can be removed', [
+      { head: 'node', cell: (it) => it.node }, { head: 'pods', number: true, cell: (it) => (Array.isArray(it.pods) ? whole(it.pods.length) : whole(it.pods)) }], remove),
+    moves.length > 0 && table('Moves', [pod, from, { head: 'to', cell: (it) => it.to }], moves),
+    el('details', null, el('summary', null, 'Nodes that remain'), table('Nodes that remain', [{ head: 'node', cell: (it) => it.node }, why], remain)));
+}
+
+function notes(title, all) {
+  return el('div', null, el('h3', null, title), el('ul', null, all.map((text) => el('li', null, text))));
+}

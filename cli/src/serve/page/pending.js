@@ -1,0 +1,82 @@
+// Pending: the pods without a node by controller and cause, and the explanation of one of them.
+
+import { get, Latest } from './api.js';
+import { answer, count, el, empty, fill, rest, LISTED, whole } from './dom.js';
+import { explanation } from './explain.js';
+import { go, href, session } from './route.js';
+
+export default function create(root) {
+  const latest = new Latest();
+  const status = el('p', { class: 'lead', role: 'status' });
+  const list = el('div', { class: 'cards' });
+  const name = el('input', { id: 'pod', placeholder: 'namespace/pod or deploy/web', autocomplete: 'off', spellcheck: 'false', required: true });
+  const detail = el('section', { class: 'grow', 'aria-label': 'Explanation', 'aria-live': 'polite' });
+  const split = el('div', { class: 'split inbox' }, el('div', { class: 'narrow' }, list), detail);
+  let loaded;
+  let pod = null;
+  root.append(
+    el('form', { class: 'tools', onsubmit: (event) => {
+      event.preventDefault();
+      go('pending', { pod: name.value.trim() });
+    } }, el('label', { for: 'pod' }, 'Explain a pod or controller'), name, el('button', { class: 'primary' }, 'Explain')),
+    status, split);
+
+  async function load() {
+    loaded = session();
+    await answer(list, 'Explaining the pending pods…', () => latest.run((signal) => get('pending', { signal })), (found) => {
+      const fit = found.groups.filter((it) => it.fits_on > 0);
+      status.textContent = found.pending
+        ? `${count(found.pending, 'pod')} pending in ${count(found.groups.length, 'group')}. ${count(fit.length, 'group')} ${fit.length === 1 ? 'fits' : 'fit'} a node now.`
+        : '';
+      const groups = [...found.groups].sort((a, b) => b.pods.length - a.pods.length);
+      return [
+        groups.length ? groups.slice(0, LISTED).map(card) : empty('No pending pods', 'Every pod has a node. Any pod of the cluster can be explained above.'),
+        rest(groups.length),
+        found.notes.map((text) => el('p', { class: 'hint' }, text)),
+      ];
+    });
+    mark();
+  }
+
+  function card(group) {
+    const first = group.pods[0];
+    return el('a', { class: 'card group', href: href('pending', { pod: first }), 'data-pods': JSON.stringify(group.pods) },
+      el('span', { class: 'count' }, whole(group.pods.length), el('span', { class: 'quiet' }, ' pods')),
+      el('span', { class: 'of' }, group.of),
+      group.message === null
+        ? el('span', { class: 'cause good' }, `fits on ${count(group.fits_on, 'node')}: waits for a scheduler`)
+        : el('span', { class: 'cause' }, causes(group.message)));
+  }
+
+  /** Marks the card of the pod that is explained. */
+  function mark() {
+    for (const link of list.querySelectorAll('.group')) {
+      const isOpen = JSON.parse(link.dataset.pods).includes(pod);
+      link.toggleAttribute('aria-current', false);
+      if (isOpen) link.setAttribute('aria-current', 'true');
+    }
+  }
+
+  function show(params) {
+    const isNew = loaded !== session();
+    if (isNew) load();
+    if (isNew || params.pod !== pod) {
+      pod = params.pod ?? null;
+      name.value = pod ?? '';
+      split.classList.toggle('open', pod !== null);
+      if (pod) explanation(detail, pod);
+      else fill(detail, el('p', { class: 'hint' }, 'Open a group to see which nodes reject its first pod, and which changes would help.'));
+    }
+    mark();
+  }
+
+  return { show, refresh: load };
+}
+
+/** The causes of a message of the scheduler, the most frequent first; the rest of the message is in the explanation. */
+function causes(message) {
+  const [, reasons] = /^0\/\d+ nodes are available: (.*?)(?:\. |\.$|$)/.exec(message) ?? [];
+  if (!reasons) return message;
+  const parts = reasons.split(/, (?=\d+ )/).map((part) => [parseInt(part, 10) || 0, part]);
+  return parts.sort(([a], [b]) => b - a).map(([, part]) => el('span', { class: 'chip' }, part));
+}

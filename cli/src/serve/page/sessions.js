@@ -1,0 +1,66 @@
+// Sessions: forks of the cluster with a change. The active one is named in the address, so a link shares it.
+
+import { drop, get } from './api.js';
+import { announce, answer, count, el, empty, failure, fill } from './dom.js';
+import { go, route, session } from './route.js';
+import { inWords } from './question.js';
+
+/** Opens the view with another session, or with the cluster as loaded. What the other cluster may lack is left out. */
+export function enter(id, view = route().view) {
+  go(view, { session: id });
+}
+
+/** Shows the active session above all views, or hides the banner. */
+export async function banner(box) {
+  const id = session();
+  box.hidden = !id;
+  if (!id) return fill(box);
+  const leave = el('button', { type: 'button', onclick: () => enter(null) }, 'Back to the cluster');
+  try {
+    const found = await get(`sessions/${encodeURIComponent(id)}`);
+    if (session() !== id) return undefined;
+    const undo = el('button', { type: 'button', onclick: () => enter(found.parent) }, 'Undo');
+    return fill(box,
+      el('p', null, el('b', null, `Session ${id}: `), inWords(found.change),
+        el('small', null, ` on generation ${found.generation}${found.parent ? ` and session ${found.parent}` : ''}, until ${new Date(found.expires).toLocaleTimeString()}`)),
+      found.parent && undo, leave);
+  } catch (error) {
+    return fill(box, failure(error), leave);
+  }
+}
+
+/** Shows the tree of the sessions in `box`. */
+export function tree(box) {
+  return answer(box, 'Loading the sessions…', () => get('sessions'), ({ sessions }) => {
+    if (!sessions.length) return empty('No sessions', 'Ask a question and keep its answer as a session: later questions then start from the changed cluster.');
+    const known = new Set(sessions.map(({ id }) => id));
+    const branch = (parent) => {
+      const children = sessions.filter((it) => (parent === null ? !known.has(it.parent) : it.parent === parent));
+      return children.length > 0 && el('ul', { class: 'tree' }, children.map((it) => el('li', null, line(it, box, sessions), branch(it.id))));
+    };
+    return [
+      el('div', { class: 'session' }, el('button', { type: 'button', class: 'link', 'aria-current': session() === null && 'true', onclick: () => enter(null) }, 'The cluster as loaded')),
+      branch(null),
+    ];
+  });
+}
+
+function line({ id, change }, box, sessions) {
+  const children = sessions.filter((it) => it.parent === id).length;
+  const remove = async () => {
+    try {
+      await drop(`sessions/${encodeURIComponent(id)}`);
+    } catch (error) {
+      fill(box, failure(error, () => tree(box)));
+      return;
+    }
+    announce(`Session ${id} dropped`);
+    // The children of a session are dropped with it, and the active one may be one of them.
+    const left = await get('sessions').catch(() => ({ sessions: [] }));
+    if (session() && !left.sessions.some((it) => it.id === session())) enter(null);
+    else tree(box);
+  };
+  return el('div', { class: 'session' },
+    el('button', { type: 'button', class: 'link', 'aria-current': session() === id && 'true', onclick: () => enter(id) }, `${id}: ${inWords(change)}`),
+    el('button', { type: 'button', class: 'plain', 'aria-label': `Drop session ${id}${children ? ` and ${count(children, 'session')} below it` : ''}`, onclick: remove }, 'Drop'));
+}

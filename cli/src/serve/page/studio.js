@@ -1,0 +1,80 @@
+// What-if: a question, its answer, and the sessions that keep answers.
+//
+// A question that is asked is in the address (`ask`), a question that is only filled in as well (`draft`).
+
+import { get, Latest, post } from './api.js';
+import { announce, answer, el, empty, failure, fill } from './dom.js';
+import { outcome } from './outcome.js';
+import { inWords, Question } from './question.js';
+import { go, session } from './route.js';
+import { enter, tree } from './sessions.js';
+
+export default function create(root) {
+  const latest = new Latest();
+  const form = new Question((question) => go('what-if', { ask: JSON.stringify(question) }));
+  const sessions = el('div');
+  const result = el('section', { class: 'grow', 'aria-label': 'Answer' });
+  let shown; // The address of the answer: session and question.
+  root.append(el('div', { class: 'split' },
+    el('div', { class: 'narrow' }, form.element, el('h2', null, 'Sessions'), sessions), result));
+
+  function show(params) {
+    const question = parse(params.ask ?? params.draft);
+    if (question) form.set(question);
+    tree(sessions);
+    const key = JSON.stringify([session(), params.ask]);
+    if (params.ask && question) ask(question);
+    else if (key !== shown) previous();
+    shown = key;
+  }
+
+  async function ask(question) {
+    const found = await answer(result, `Simulating: ${inWords(question)}…`, () => latest.run((signal) => post('what-if', question, { signal })), (found) => {
+      const state = el('div');
+      const keep = el('button', { type: 'button', onclick: () => hold(question, keep, state) }, 'Keep as a session');
+      return [
+        el('h2', null, inWords(question)),
+        el('p', { class: 'hint' }, session() ? `On session ${session()}.` : `On generation ${found.generation}.`),
+        el('div', { class: 'tools' }, keep), state,
+        outcome(found),
+      ];
+    });
+    if (found) announce(found.headline);
+  }
+
+  /** Keeps the change as a session and opens it. */
+  async function hold(question, button, state) {
+    button.disabled = true;
+    try {
+      const found = await post('sessions', { ...question, ...(session() && { parent: session() }) });
+      enter(found.id, 'what-if');
+    } catch (error) {
+      button.disabled = false;
+      fill(state, failure(error));
+    }
+  }
+
+  /** Without a question: the answer that made the active session. */
+  function previous() {
+    latest.cancel();
+    const id = session();
+    if (!id) return fill(result, empty('No question yet', 'Fill in a change and ask: which pods move, and which are left without a node?'));
+    return answer(result, 'Loading the session…', () => latest.run((signal) => get(`sessions/${encodeURIComponent(id)}`, { signal })), (found) => [
+      el('h2', null, `Session ${id}: ${inWords(found.change)}`),
+      el('p', { class: 'hint' }, 'The answer that made this session. New questions start from its cluster.'),
+      outcome(found.answer),
+    ]);
+  }
+
+  return { show };
+}
+
+/** The question of an address, or null if it is not one. */
+function parse(text) {
+  try {
+    const value = JSON.parse(text);
+    return value && typeof value === 'object' ? value : null;
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,62 @@
+//! Errors as RFC 9457 problem documents.
+
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+
+use crate::error::CommandError;
+
+/// An error of a request.
+#[derive(Debug)]
+pub(super) struct Problem {
+    status: StatusCode,
+    detail: String,
+}
+
+impl Problem {
+    pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Problem {
+        Problem { status, detail: detail.into() }
+    }
+
+    pub(super) fn not_found(detail: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::NOT_FOUND, detail)
+    }
+
+    /// The request can be understood, and its values are wrong.
+    pub(super) fn invalid(detail: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
+    }
+
+    pub(super) fn busy(detail: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+    }
+}
+
+impl From<CommandError> for Problem {
+    fn from(error: CommandError) -> Problem {
+        let text = error.text();
+        match error {
+            CommandError::Usage(_) | CommandError::Refused { .. } => Problem::invalid(text),
+            _ => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, text),
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let Problem { status, detail } = self;
+        let body = json!({
+            "type": "about:blank",
+            "title": status.canonical_reason().unwrap_or("Error"),
+            "status": status.as_u16(),
+            "detail": detail,
+        });
+        let kind = [(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"))];
+        let mut response = (status, kind, body.to_string()).into_response();
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}

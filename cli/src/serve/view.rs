@@ -1,0 +1,340 @@
+//! A cluster about which questions are asked: the one that was read, or the one after the change of a session.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use portolan::cache::{NodeInfo, Snapshot};
+use portolan::model::{Name, Node, Pod, Resources, Taint};
+use portolan_k8s::Scales;
+use serde_json::{Map, Value, json};
+
+use super::Rules;
+use crate::cluster::{Contents, Loaded};
+use crate::error::CommandError;
+use crate::explain::{Form, Inquiry};
+use crate::inspect::audit;
+use crate::names::did_you_mean;
+use crate::selection::zones;
+use crate::what_if::{self, Change, Point};
+
+/// The time for trying changes in an explanation: the default of `portolan explain`.
+const TIME: Duration = Duration::from_millis(200);
+
+/// The most copies of a pod that are placed to find out how many fit.
+const MOST_COPIES: usize = 10_000;
+
+/// The most kinds of resources with columns of their own: a node may name any number.
+const MOST_RESOURCES: usize = 12;
+
+/// The labels by which providers name the pool of a node, and those by which people do.
+const POOL_LABELS: [&str; 7] = [
+    "cloud.google.com/gke-nodepool",
+    "eks.amazonaws.com/nodegroup",
+    "kubernetes.azure.com/agentpool",
+    "karpenter.sh/nodepool",
+    "node.kubernetes.io/pool",
+    "pool",
+    "node.kubernetes.io/instance-type",
+];
+
+/// A cluster that does not change.
+pub(super) struct View {
+    /// The number of the reading, from 1.
+    pub(super) generation: u64,
+    /// The time of the reading.
+    pub(super) taken: Timestamp,
+    contents: Contents,
+    point: Arc<Point>,
+    /// The cluster with its objects. For a session, made for the first question that needs all pods.
+    loaded: OnceLock<Loaded>,
+}
+
+impl View {
+    /// The cluster of a reading. O(cluster).
+    pub(super) fn of(generation: u64, mut loaded: Loaded) -> Result<View, CommandError> {
+        loaded.create_claims()?;
+        Ok(View {
+            generation,
+            taken: Timestamp::now(),
+            contents: loaded.contents.clone(),
+            point: Arc::new(Point::of(&loaded)),
+            loaded: loaded.into(),
+        })
+    }
+
+    /// The cluster after its scheduler has placed the pending pods that fit.
+    pub(super) fn settled(self, rules: &Rules) -> Result<View, CommandError> {
+        let is_wanted = AtomicBool::new(true);
+        let point = self.point.settled(self.rules(rules, &is_wanted), &self.contents)?;
+        Ok(View { point: Arc::new(point), loaded: OnceLock::new(), ..self })
+    }
+
+    fn cluster(&self) -> &Arc<Snapshot> {
+        &self.point.cluster
+    }
+
+    fn loaded(&self) -> &Loaded {
+        self.loaded.get_or_init(|| {
+            let placed = self.cluster().nodes().flat_map(|node| node.pods());
+            let pods = placed.map(|pod| pod.to_pod()).chain(self.point.pending.iter().cloned());
+            Loaded {
+                contents: self.contents.with_pods(pods.collect()),
+                cluster: self.cluster().clone(),
+                pending: self.point.pending.clone(),
+                claims: self.point.claims.clone(),
+            }
+        })
+    }
+
+    fn rules<'q>(&self, rules: &'q Rules, is_wanted: &'q AtomicBool) -> what_if::Rules<'q> {
+        let Rules { config, godel, seed } = rules;
+        what_if::Rules { config, godel, seed: *seed, is_wanted }
+    }
+
+    fn inquiry<'q>(&self, rules: &'q Rules) -> Inquiry<'q> {
+        let (namespace, node) = (None, None);
+        let Rules { config, godel, .. } = rules;
+        Inquiry { config, godel, namespace, node, time: TIME, form: Form::Json }
+    }
+
+    /// The answer with the generation: the text of an object that is not empty.
+    fn with_generation(&self, object: &str) -> String {
+        let rest = object.strip_prefix('{').unwrap_or(object);
+        format!("{{\"generation\":{},{rest}", self.generation)
+    }
+
+    /// The numbers of nodes and pods, and the sums of their resources. O(nodes).
+    pub(super) fn summary(&self) -> Map<String, Value> {
+        let columns = Columns::of(self.cluster());
+        let mut sums = vec![(0.0, 0.0); columns.len()];
+        for node in self.cluster().nodes() {
+            let pairs = columns.allocatable(node).into_iter().zip(columns.requested(node));
+            for (sum, (allocatable, requested)) in sums.iter_mut().zip(pairs) {
+                *sum = (sum.0 + allocatable, sum.1 + requested);
+            }
+        }
+        let resources = columns.json().into_iter().zip(sums);
+        let resources = resources.map(|(mut resource, (allocatable, requested))| {
+            resource["allocatable"] = json!(allocatable);
+            resource["requested"] = json!(requested);
+            resource
+        });
+        let fields = json!({
+            "generation": self.generation,
+            "taken": self.taken.to_string(),
+            "nodes": self.cluster().len(),
+            "pods": self.cluster().pod_count() + self.point.pending.len(),
+            "pending": self.point.pending.len(),
+            "resources": resources.collect::<Vec<_>>(),
+            "notes": self.contents.notes,
+        });
+        match fields {
+            Value::Object(fields) => fields,
+            _ => Map::new(),
+        }
+    }
+
+    /// All nodes with their resources. O(nodes).
+    pub(super) fn nodes(&self) -> Value {
+        let columns = Columns::of(self.cluster());
+        let nodes = self.cluster().nodes().map(|node| columns.node(node));
+        json!({
+            "generation": self.generation,
+            "resources": columns.json(),
+            "nodes": nodes.collect::<Vec<_>>(),
+        })
+    }
+
+    /// A node with its labels and pods, unless no node has this name.
+    pub(super) fn node(&self, name: &str) -> Result<Value, String> {
+        let columns = Columns::of(self.cluster());
+        let info = self.cluster().node(name).ok_or_else(|| {
+            let near = did_you_mean(name, self.cluster().nodes().map(|info| &**info.name()));
+            format!("node {name} does not exist: {near}")
+        })?;
+        let scales = Scales::of(self.contents.controllers());
+        let pods = info.pods().map(|pod| {
+            let template = pod.template();
+            let of = scales.scaled(template);
+            let of = of.map(|(kind, namespace, name)| format!("{kind} {namespace}/{name}"));
+            json!({
+                "pod": format!("{}/{}", pod.namespace(), pod.name()),
+                "of": of,
+                "priority": template.priority,
+                "requested": columns.amounts(&template.resources.incoming, 1),
+                "is_terminating": pod.deletion_time().is_some(),
+                "is_assumed": pod.is_assumed(),
+            })
+        });
+        let mut node = columns.node(info);
+        node["generation"] = json!(self.generation);
+        node["resources"] = json!(columns.json());
+        node["list"] = pods.collect();
+        let labels = info.node().into_iter().flat_map(|node| node.labels.iter());
+        let labels = labels.map(|(key, value)| (key.to_string(), Value::from(value)));
+        node["labels"] = Value::Object(labels.collect());
+        Ok(node)
+    }
+
+    /// The pending pods by controller and cause, as `portolan explain --pending` prints them.
+    pub(super) fn pending(&self, rules: &Rules) -> Result<String, CommandError> {
+        Ok(self.with_generation(&self.inquiry(rules).pending(self.loaded())?))
+    }
+
+    /// Why a pod is pending, as `portolan explain` prints it.
+    pub(super) fn explain(&self, pod: &str, rules: &Rules) -> Result<String, CommandError> {
+        Ok(self.with_generation(&self.inquiry(rules).named(pod, self.loaded())?))
+    }
+
+    /// Where further copies of a pod fit, by pool and zone.
+    pub(super) fn headroom(&self, like: &Pod, rules: &Rules) -> Result<Value, CommandError> {
+        let is_wanted = AtomicBool::new(true);
+        let rules = self.rules(rules, &is_wanted);
+        let placed = self.point.room(rules, &self.contents, like, MOST_COPIES)?;
+        let mut by: BTreeMap<(Option<&str>, Option<&str>), (BTreeSet<&Name>, usize)> =
+            BTreeMap::new();
+        for name in &placed {
+            let node = self.cluster().node(name).and_then(|info| info.node());
+            let place = node.map_or((None, None), |node| (pool(node), zones(node).next()));
+            let (nodes, copies) = by.entry(place).or_default();
+            nodes.insert(name);
+            *copies += 1;
+        }
+        let by = by.into_iter().map(|((pool, zone), (nodes, copies))| {
+            json!({ "pool": pool, "zone": zone, "nodes": nodes.len(), "count": copies })
+        });
+        Ok(json!({
+            "generation": self.generation,
+            "pod": &*like.key(),
+            "count": placed.len(),
+            "is_complete": placed.len() < MOST_COPIES,
+            "by": by.collect::<Vec<_>>(),
+        }))
+    }
+
+    /// The pod of this namespace and name.
+    pub(super) fn pod(&self, asked: &str) -> Result<Pod, CommandError> {
+        let (namespace, name) = asked.split_once('/').unwrap_or(("default", asked));
+        let pending = self.point.pending.iter();
+        let mut pending = pending.filter(|pod| **pod.namespace() == *namespace);
+        if let Some(pod) = pending.find(|pod| *pod.name == *name) {
+            return Ok(pod.clone());
+        }
+        let placed = self.cluster().pod_named(namespace, name).map(|pod| pod.to_pod());
+        placed.ok_or_else(|| {
+            CommandError::Usage(format!(
+                "pod {namespace}/{name} does not exist: pass NAMESPACE/NAME"
+            ))
+        })
+    }
+
+    /// Simulates a change, as `portolan what-if` does. Returns the answer, and the cluster after the change.
+    pub(super) fn what_if(
+        &self,
+        change: &Change,
+        rules: &Rules,
+        is_wanted: &AtomicBool,
+    ) -> Result<(Value, View), CommandError> {
+        let rules = self.rules(rules, is_wanted);
+        let (answer, point) = self.point.ask(rules, &self.contents, change)?;
+        let mut fields = answer.json();
+        fields["generation"] = json!(self.generation);
+        fields["headline"] = json!(answer.headline());
+        let view = View {
+            generation: self.generation,
+            taken: self.taken,
+            contents: self.contents.clone(),
+            point: Arc::new(point),
+            loaded: OnceLock::new(),
+        };
+        Ok((fields, view))
+    }
+
+    /// The findings, as `portolan audit` prints them.
+    pub(super) fn audit(&self, rules: &Rules) -> Result<String, CommandError> {
+        let contents = self.loaded().contents.clone();
+        Ok(self.with_generation(&audit::examined(contents, &rules.config, &rules.godel)?))
+    }
+}
+
+/// The resources that nodes have, each with a column in the lists of nodes and pods.
+struct Columns {
+    /// The names of the scalar resources.
+    scalars: Vec<Name>,
+}
+
+const GIB: f64 = (1_u64 << 30) as f64;
+
+impl Columns {
+    /// The resources of the nodes. O(nodes).
+    fn of(cluster: &Snapshot) -> Columns {
+        let mut scalars: BTreeMap<Name, usize> = BTreeMap::new();
+        for node in cluster.nodes() {
+            for (name, amount) in node.allocatable().scalars.iter() {
+                if amount > 0 && !name.starts_with("hugepages-") {
+                    *scalars.entry(name.clone()).or_default() += 1;
+                }
+            }
+        }
+        let mut scalars: Vec<(Name, usize)> = scalars.into_iter().collect();
+        scalars.sort_by_key(|(_, nodes)| std::cmp::Reverse(*nodes));
+        scalars.truncate(MOST_RESOURCES - 3);
+        Columns { scalars: scalars.into_iter().map(|(name, _)| name).collect() }
+    }
+
+    fn len(&self) -> usize {
+        3 + self.scalars.len()
+    }
+
+    fn json(&self) -> Vec<Value> {
+        let fixed = [("cpu", "cores"), ("memory", "GiB"), ("pods", "")];
+        let scalars = self.scalars.iter().map(|name| (&**name, ""));
+        let columns = fixed.into_iter().chain(scalars);
+        columns.map(|(name, unit)| json!({ "name": name, "unit": unit })).collect()
+    }
+
+    /// The amounts in the units of the columns.
+    fn amounts(&self, of: &Resources, pods: i64) -> Vec<f64> {
+        let fixed = [of.cpu.0 as f64 / 1000.0, of.memory.0 as f64 / GIB, pods as f64];
+        let scalars = self.scalars.iter().map(|name| of.scalars.get(name).unwrap_or(0) as f64);
+        fixed.into_iter().chain(scalars).collect()
+    }
+
+    fn allocatable(&self, node: NodeInfo<'_>) -> Vec<f64> {
+        let pods = node.node().map_or(0, |node| node.allowed_pods);
+        self.amounts(&node.allocatable(), pods)
+    }
+
+    fn requested(&self, node: NodeInfo<'_>) -> Vec<f64> {
+        let pods = i64::try_from(node.pod_count()).unwrap_or(i64::MAX);
+        self.amounts(&node.requested(), pods)
+    }
+
+    fn node(&self, info: NodeInfo<'_>) -> Value {
+        let node = info.node();
+        let taints = node.into_iter().flat_map(|node| node.taints.iter()).map(taint);
+        json!({
+            "name": &**info.name(),
+            "zone": node.and_then(|node| zones(node).next()),
+            "pool": node.and_then(|node| pool(node)),
+            "is_cordoned": node.is_some_and(|node| node.unschedulable),
+            "taints": taints.collect::<Vec<_>>(),
+            "pods": info.pod_count(),
+            "allocatable": self.allocatable(info),
+            "requested": self.requested(info),
+        })
+    }
+}
+
+fn taint(taint: &Taint) -> String {
+    let Taint { key, value, effect } = taint;
+    let equals = if value.is_empty() { "" } else { "=" };
+    format!("{key}{equals}{value}:{effect:?}")
+}
+
+fn pool(node: &Node) -> Option<&str> {
+    POOL_LABELS.into_iter().find_map(|key| node.labels.get(key))
+}
