@@ -15,5 +15,6 @@ mod names;
 mod queued_replay;
 mod replay;
 mod replay_traces;
+mod serve;
 mod shadow;
 mod what_if;

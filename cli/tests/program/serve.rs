@@ -1,0 +1,383 @@
+//! `portolan serve`: every route answers as its OpenAPI document promises, and as the program does.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::common::{file, portolan};
+
+/// A server, which ends with this.
+struct Server {
+    child: Child,
+    /// `127.0.0.1:PORT`.
+    address: String,
+    /// The first line that it prints.
+    line: String,
+}
+
+impl Server {
+    fn start(arguments: &[&str]) -> Server {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_portolan"));
+        command.args(["serve", "--listen", "127.0.0.1:0"]).args(arguments);
+        let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("the program starts");
+        let mut line = String::new();
+        let out = child.stdout.take().expect("a pipe");
+        BufReader::new(out).read_line(&mut line).expect("a line");
+        let address = line.split('/').nth(2).expect("an address").to_owned();
+        Server { child, address, line: line.trim_end().to_owned() }
+    }
+
+    fn request(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+        let url = format!("http://{}{path}", self.address);
+        let config = ureq::Agent::config_builder().http_status_as_error(false).build();
+        let agent: ureq::Agent = config.into();
+        let request = ureq::http::Request::builder().method(method).uri(url);
+        let request = request.header("content-type", "application/json");
+        let body = body.map_or_else(String::new, Value::to_string);
+        let request = request.body(body).expect("a request");
+        let mut response = agent.run(request).expect("an answer");
+        let text = response.body_mut().read_to_string().expect("UTF-8");
+        (response.status().as_u16(), serde_json::from_str(&text).unwrap_or(Value::String(text)))
+    }
+
+    fn get(&self, path: &str) -> Value {
+        let (code, answer) = self.request("GET", path, None);
+        assert_eq!(code, 200, "{path}: {answer}");
+        answer
+    }
+
+    fn post(&self, path: &str, body: &Value) -> Value {
+        let (code, answer) = self.request("POST", path, Some(body));
+        assert!(matches!(code, 200 | 201), "{path}: {answer}");
+        answer
+    }
+
+    /// The error of a request, with its status.
+    fn problem(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, String) {
+        let (code, answer) = self.request(method, path, body);
+        assert_matches("Problem", &answer);
+        assert_eq!(answer["status"], code);
+        (code, answer["detail"].as_str().expect("a text").to_owned())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("../../src/serve/openapi.json")).expect("JSON")
+});
+
+fn assert_matches(schema: &str, answer: &Value) {
+    let root = json!({
+        "$ref": format!("#/components/schemas/{schema}"),
+        "components": DOCUMENT["components"],
+    });
+    let validator = jsonschema::validator_for(&root).expect("a schema");
+    let errors: Vec<String> =
+        validator.iter_errors(answer).take(3).map(|error| error.to_string()).collect();
+    assert!(errors.is_empty(), "{schema}: {errors:?}: {answer}");
+}
+
+const CLUSTER: &str = r#"
+apiVersion: v1
+kind: Node
+metadata: {name: n1, labels: {topology.kubernetes.io/zone: a, pool: p}}
+status: {allocatable: {cpu: "4", memory: 8Gi, pods: "110"}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n2, labels: {topology.kubernetes.io/zone: b, pool: p}}
+spec: {taints: [{key: k, value: v, effect: PreferNoSchedule}]}
+status: {allocatable: {cpu: "4", memory: 8Gi, pods: "110"}}
+---
+apiVersion: apps/v1
+kind: ReplicaSet
+metadata: {name: web, namespace: shop, uid: web}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: c, image: c, resources: {requests: {cpu: "1"}}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: large, namespace: shop}
+spec: {containers: [{name: c, image: c, resources: {requests: {cpu: "6"}}}]}
+"#;
+
+/// The cluster, with a pod of `web` on n1 and two on n2.
+fn cluster(test: &str) -> String {
+    let pod = |n: usize, node: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: web-{n}, namespace: shop, labels: {{app: web}}, \
+             ownerReferences: [{{apiVersion: apps/v1, kind: ReplicaSet, name: web, uid: web, controller: true}}]}}\n\
+             spec: {{nodeName: {node}, containers: [{{name: c, image: c, resources: {{requests: {{cpu: \"1\"}}}}}}]}}\n\
+             status: {{phase: Running}}\n"
+        )
+    };
+    let pods = [pod(1, "n1"), pod(2, "n2"), pod(3, "n2")].concat();
+    file(test, "cluster.yaml", format!("{CLUSTER}{pods}").as_bytes())
+}
+
+/// What the program prints in JSON.
+fn printed(arguments: &[&str]) -> Value {
+    let run = portolan(&[arguments, &["--output", "json"]].concat());
+    serde_json::from_str(&run.out).unwrap_or_else(|_| panic!("{}", run.err))
+}
+
+/// An answer without the fields that only the server adds.
+fn without_additions(mut answer: Value) -> Value {
+    let fields = answer.as_object_mut().expect("an object");
+    fields.remove("generation").expect("a generation");
+    fields.remove("headline");
+    answer
+}
+
+#[test]
+fn every_route_matches_its_schema_and_the_program() {
+    let cluster = cluster("serve");
+    let server = Server::start(&["--cluster", &cluster]);
+    let shows = " shows cluster.yaml: 2 nodes, 4 pods, 1 pending";
+    assert!(server.line.ends_with(shows), "{}", server.line);
+
+    let summary = server.get("/api/v1/summary");
+    assert_matches("Summary", &summary);
+    assert_eq!(summary["resources"][0], json!({"name": "cpu", "unit": "cores", "allocatable": 8.0, "requested": 3.0}));
+
+    let nodes = server.get("/api/v1/nodes");
+    assert_matches("Nodes", &nodes);
+    assert_eq!(nodes["nodes"][1]["taints"], json!(["k=v:PreferNoSchedule"]));
+    let node = server.get("/api/v1/nodes/n2");
+    assert_matches("NodeWithPods", &node);
+    assert_eq!(node["list"][0]["of"], "ReplicaSet shop/web");
+    assert_eq!(node["requested"][0], 2.0);
+
+    let pending = server.get("/api/v1/pending");
+    assert_matches("Pending", &pending);
+    let same = printed(&["explain", "--pending", "--cluster", &cluster]);
+    assert_eq!(without_additions(pending), same);
+
+    let explained = server.post("/api/v1/explain", &json!({"pod": "shop/large"}));
+    assert_matches("Explanation", &explained);
+    let same = printed(&["explain", "--pod", "shop/large", "--cluster", &cluster]);
+    assert_eq!(without_additions(explained), same);
+
+    let headroom = server.post("/api/v1/headroom", &json!({"pod": "shop/web-1"}));
+    assert_matches("Headroom", &headroom);
+    let by = json!([
+        {"pool": "p", "zone": "a", "nodes": 1, "count": 3},
+        {"pool": "p", "zone": "b", "nodes": 1, "count": 2},
+    ]);
+    assert_eq!((&headroom["count"], &headroom["by"]), (&json!(5), &by));
+    let shape = json!({"requests": {"cpu": "1500m", "memory": 1 << 30}});
+    assert_eq!(server.post("/api/v1/headroom", &shape)["count"], 3);
+
+    let answer = server.post("/api/v1/what-if", &json!({"fail_node": ["n1"]}));
+    assert_matches("Answer", &answer);
+    let arguments = ["what-if", "--fail-node", "n1", "--cluster", &cluster];
+    let table = portolan(&arguments).out;
+    assert_eq!(answer["headline"], table.lines().next().expect("a line"));
+    assert_eq!(without_additions(answer), printed(&arguments));
+
+    assert_matches("Audit", &server.get("/api/v1/audit"));
+    assert_eq!(server.get("/api/v1/openapi.json"), *DOCUMENT);
+    assert_eq!(server.get("/healthz"), "ok");
+    let metrics = server.get("/metrics");
+    let counted = "portolan_serve_requests_total{path=\"/api/v1/headroom\",code=\"200\"} 2";
+    assert!(metrics.as_str().expect("a text").contains(counted), "{metrics}");
+}
+
+#[test]
+fn a_session_keeps_the_cluster_after_its_change_and_ends_with_its_parent() {
+    let server = Server::start(&["--cluster", &cluster("sessions")]);
+    let first = server.post("/api/v1/sessions", &json!({"scale": "rs/web=5"}));
+    assert_matches("SessionWithAnswer", &first);
+    let id = first["id"].as_str().expect("a text");
+    let of = |path: &str, id: &str| format!("/api/v1/{path}?session={id}");
+    let summary = server.get(&of("summary", id));
+    assert_eq!((&summary["pods"], &summary["session"]), (&json!(6), &json!(id)));
+    assert_eq!(server.get("/api/v1/summary")["pods"], 4);
+    // The new pods exist: they are explained, and one more drain moves all of them.
+    let new = first["answer"]["placed"][0]["pod"].as_str().expect("a pod");
+    let explained = server.post(&of("explain", id), &json!({"pod": new}));
+    assert_eq!(explained["state"], "placed");
+    assert_eq!(server.problem("POST", "/api/v1/explain", Some(&json!({"pod": new}))).0, 422);
+
+    let second = json!({"parent": id, "drain": "n2", "force": true});
+    let second = server.post("/api/v1/sessions", &second);
+    assert_eq!(second["answer"]["headline"], "1 pod unschedulable");
+    let nested = second["id"].as_str().expect("a text");
+    let nodes = server.get(&of("nodes", nested));
+    assert_eq!(nodes["nodes"][1]["is_cordoned"], true);
+    assert_eq!(server.get(&of("nodes", id))["nodes"][1]["is_cordoned"], false);
+    let pending = server.get(&of("pending", nested));
+    assert_eq!(pending["pending"], 2, "{pending}");
+
+    let listed = server.get("/api/v1/sessions");
+    assert_matches("Sessions", &listed);
+    assert_eq!(listed["sessions"].as_array().expect("a list").len(), 2);
+    assert_eq!(server.get(&format!("/api/v1/sessions/{nested}"))["answer"], second["answer"]);
+    assert_eq!(server.request("DELETE", &format!("/api/v1/sessions/{id}"), None).0, 204);
+    for gone in [id, nested] {
+        let (code, detail) = server.problem("GET", &of("nodes", gone), None);
+        assert_eq!((code, &*detail), (404, "there is no such session: it has ended, or was deleted"));
+    }
+}
+
+#[test]
+fn wrong_requests_have_problem_documents_and_change_nothing() {
+    let server = Server::start(&["--cluster", &cluster("wrong")]);
+    let secret = file("wrong", "node.yaml", CLUSTER.as_bytes());
+    for (path, body, code, detail) in [
+        ("explain", json!({"pod": "shop/none"}), 422, "does not exist"),
+        ("explain", json!({"pod": secret}), 422, "does not exist"),
+        ("explain", json!({"pods": "shop/web-1"}), 422, "must have the field \"pod\""),
+        ("explain", json!([1]), 400, "must be a JSON object"),
+        ("headroom", json!({"requests": {"cpu": "many"}}), 422, "many"),
+        ("headroom", json!({"requests": 3}), 422, "requests"),
+        ("headroom", json!({}), 422, "must have the field"),
+        ("what-if", json!({"drain": ["none"]}), 422, "node none does not exist"),
+        ("what-if", json!({"add": [format!("1x{secret}")]}), 422, "neither a file nor a node"),
+        ("what-if", json!({"add": ["1x-"]}), 422, "neither a file nor a node"),
+        ("what-if", json!({"cluster": secret}), 422, "unexpected argument"),
+        ("sessions", json!({"parent": "x", "drain": "n1"}), 404, "no such session"),
+        ("sessions", json!({"parent": 1}), 422, "parent must be"),
+    ] {
+        let (status, text) = server.problem("POST", &format!("/api/v1/{path}"), Some(&body));
+        assert!(status == code && text.contains(detail), "{path} {body}: {status} {text}");
+    }
+    let large = json!({"pod": "x".repeat(300 << 10)});
+    assert_eq!(server.request("POST", "/api/v1/explain", Some(&large)).0, 413);
+    for (method, path, code) in [
+        ("GET", "/api/v1/none", 404),
+        ("GET", "/page/none.js", 404),
+        ("GET", "/api/v1/nodes/none", 404),
+        ("DELETE", "/api/v1/summary", 405),
+        ("GET", "/api/v1/explain", 405),
+        ("DELETE", "/api/v1/sessions/none", 404),
+        ("GET", "/api/v1/nodes?session=none", 404),
+    ] {
+        assert_eq!(server.problem(method, path, None).0, code, "{method} {path}");
+    }
+    assert_eq!(server.get("/api/v1/sessions"), json!({"sessions": []}));
+    assert_eq!(server.get("/api/v1/summary")["generation"], 1);
+}
+
+/// The head of an answer to a request as it is.
+fn raw(server: &Server, request: &str) -> String {
+    let mut stream = TcpStream::connect(&server.address).expect("connected");
+    stream.write_all(request.as_bytes()).expect("sent");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time-out");
+    let mut head = Vec::new();
+    let mut buffer = [0; 4096];
+    while !head.windows(4).any(|bytes| bytes == b"\r\n\r\n") {
+        match stream.read(&mut buffer).expect("an answer") {
+            0 => break,
+            read => head.extend_from_slice(&buffer[..read]),
+        }
+    }
+    String::from_utf8_lossy(&head).into_owned()
+}
+
+#[test]
+fn pages_of_other_origins_and_hosts_get_nothing() {
+    let server = Server::start(&["--cluster", &cluster("origins")]);
+    let post = |kind: &str| {
+        format!(
+            "POST /api/v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\nContent-Length: 2\r\n\r\n{{}}"
+        )
+    };
+    assert!(raw(&server, &post("text/plain")).starts_with("HTTP/1.1 415"));
+    assert!(raw(&server, &post("application/json; charset=utf-8")).starts_with("HTTP/1.1 201"));
+    let rebound = "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n";
+    assert!(raw(&server, rebound).starts_with("HTTP/1.1 403"));
+    let page = raw(&server, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").to_ascii_lowercase();
+    assert!(page.contains("content-security-policy: default-src 'none'; script-src 'self'"), "{page}");
+    assert!(!page.contains("access-control-allow-origin"), "{page}");
+    let arguments = ["serve", "--listen", "0.0.0.0:0"];
+    let refused = portolan(&arguments);
+    assert_eq!(refused.code, 2);
+    assert!(refused.err.contains("listen on a loopback address or a Unix socket"), "{}", refused.err);
+}
+
+#[test]
+fn questions_at_once_have_the_answers_of_questions_one_by_one() {
+    let server = Server::start(&[]);
+    assert!(server.line.contains("an example cluster"), "{}", server.line);
+    let nodes = server.get("/api/v1/nodes");
+    let names = nodes["nodes"].as_array().expect("a list").iter().step_by(3);
+    let changes: Vec<Value> = names.map(|node| json!({"drain": [node["name"]]})).collect();
+    let ask = |change: &Value| server.post("/api/v1/what-if", change);
+    let alone: Vec<Value> = changes.iter().map(ask).collect();
+    let at_once: Vec<Value> = thread::scope(|scope| {
+        let threads: Vec<_> = changes.iter().map(|change| scope.spawn(|| ask(change))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("an answer")).collect()
+    });
+    assert_eq!(alone, at_once);
+    let headlines: std::collections::BTreeSet<&str> =
+        alone.iter().filter_map(|answer| answer["headline"].as_str()).collect();
+    assert!(headlines.len() > 1, "the drains differ: {headlines:?}");
+}
+
+#[test]
+fn a_changed_file_is_read_again_and_clients_are_told() {
+    let path = cluster("changes");
+    let server = Server::start(&["--cluster", &path]);
+    let events = "GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let mut stream = TcpStream::connect(&server.address).expect("connected");
+    stream.write_all(events.as_bytes()).expect("sent");
+    let mut events = BufReader::new(stream).lines().map(|line| line.expect("an event"));
+    let mut generation = || events.find(|line| line.starts_with("data:")).expect("an event");
+    assert_eq!(generation(), "data: {\"generation\":1}");
+    // A file that is being written is not shown.
+    std::fs::write(&path, "kind: [").expect("written");
+    thread::sleep(Duration::from_millis(1_500));
+    assert_eq!(server.get("/api/v1/summary")["pods"], 4);
+    let more = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: more}\nspec: {containers: [{name: c, image: c}]}\n";
+    std::fs::write(&path, format!("{CLUSTER}{more}")).expect("written");
+    assert_eq!(generation(), "data: {\"generation\":2}");
+    let summary = server.get("/api/v1/summary");
+    // The controller creates the pods that it lacks.
+    assert_eq!((&summary["pods"], &summary["generation"]), (&json!(5), &json!(2)));
+}
+
+#[test]
+fn slow_and_leaving_clients_do_not_stop_the_others() {
+    let server = Server::start(&[]);
+    let mut slow: Vec<TcpStream> = Vec::new();
+    for n in 0..64 {
+        let mut stream = TcpStream::connect(&server.address).expect("connected");
+        let body = r#"{"each":"node"}"#;
+        let request = format!(
+            "POST /api/v1/what-if HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).expect("sent");
+        if n % 2 == 0 {
+            // The body never arrives.
+            stream.write_all(&body.as_bytes()[..3]).expect("sent");
+        } else {
+            stream.write_all(body.as_bytes()).expect("sent");
+        }
+        slow.push(stream);
+    }
+    drop(slow);
+    let started = Instant::now();
+    assert_eq!(server.get("/healthz"), "ok");
+    assert_matches("Summary", &server.get("/api/v1/summary"));
+    // All 32 failures of all nodes would take minutes.
+    assert!(started.elapsed() < Duration::from_secs(60));
+}
