@@ -87,13 +87,13 @@ export default function create(root) {
       .map((it) => el('option', { value: it.name }, it.name)));
     by.value = resources.some((it) => it.name === value) ? value : resources[0]?.name;
     const waste = strand(fleet);
-    fleet.flags = Uint8Array.from(nodes, (it, at) => (it.is_cordoned ? CORDONED : 0) | (it.taints.length ? TAINTED : 0) | (waste.nodes.has(at) ? STRANDED : 0));
+    fleet.flags = Uint8Array.from(nodes, (it, at) => (it.is_cordoned ? CORDONED : 0) | (tainted(it) ? TAINTED : 0) | (waste.nodes.has(at) ? STRANDED : 0));
     map.set(nodes, resources, fleet.flags);
     selected = new Set(names.map((name) => index.get(name)).filter((at) => at !== undefined));
     map.select(selected);
     fill(stranded, waste.nodes.size
       ? [el('b', null, `Stranded on ${count(waste.nodes.size, 'node')}: `), waste.sums.map((it) => amount(it.free, it)).join(', '),
-        el('small', null, ` free beside a resource that is at least ${FULL * 100} % requested and at most ${FREE * 100} % used itself`)]
+        el('small', null, ` One resource is at least ${FULL * 100} % requested, and another at most ${FREE * 100} %: its free amount can hardly be used.`)]
       : el('small', null, 'No stranded capacity: no node has one resource full and another mostly free.'));
     explain();
     color();
@@ -226,6 +226,11 @@ export default function create(root) {
   }
 
   return { show, refresh: load };
+}
+
+/** Whether the node has another taint than the one that every cordoned node has. */
+function tainted({ is_cordoned: isCordoned, taints }) {
+  return taints.length > (isCordoned && taints.some((it) => it.startsWith('node.kubernetes.io/unschedulable')) ? 1 : 0);
 }
 
 /**

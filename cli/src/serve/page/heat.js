@@ -14,7 +14,13 @@ const FITS = 'fits';
 export function heat({ nodes, fits_on: fits }) {
   const names = Object.keys(nodes);
   const plugins = frequent(nodes);
-  const signature = (name) => plugins.map(([plugin]) => (nodes[name].rejections?.find((it) => it.plugin === plugin) ? '1' : '0')).join('');
+  /** How a row is for a node: 0, 1 if it rejects, 2 if preemption does not help. */
+  const value = (row, name) => {
+    if (row === FITS) return nodes[name].fits ? 1 : 0;
+    const status = nodes[name].rejections?.find((it) => it.plugin === row);
+    return status ? (status.code === 'Unschedulable' ? 1 : 2) : 0;
+  };
+  const signature = (name) => plugins.map(([plugin]) => value(plugin, name)).join('');
   const order = names.map((name) => ({ name, key: signature(name) })).sort((a, b) => (a.key < b.key) - (a.key > b.key)).map(({ name }) => name);
   const rows = [...plugins.map(([plugin]) => plugin), ...(fits ? [FITS] : [])];
   const canvas = el('canvas', {
@@ -25,13 +31,6 @@ export function heat({ nodes, fits_on: fits }) {
   const box = el('div', { class: 'heat-canvas' }, canvas, tip);
   const height = rows.length * ROW;
   canvas.style.height = `${height}px`;
-
-  /** How a row is for a node: 0, 1 if it rejects, 2 if preemption does not help. */
-  const value = (row, name) => {
-    if (row === FITS) return nodes[name].fits ? 1 : 0;
-    const status = nodes[name].rejections?.find((it) => it.plugin === row);
-    return status ? (status.code === 'Unschedulable' ? 1 : 2) : 0;
-  };
 
   function paint() {
     const ratio = devicePixelRatio || 1;

@@ -1,7 +1,7 @@
 // The fleet on one canvas: drawing, zoom and pan, hover, selection and the keyboard's cursor.
 //
 // There is no element per node. A frame draws the tiles in view, one fill style after the other, because changes of the
-// style cost more than rectangles. At 10,000 nodes that is a few milliseconds.
+// style cost more than rectangles. The outlines of the pointer and the selection are drawn over a copy of the tiles.
 
 import { brief, percent } from './dom.js';
 import { group, layout } from './layout.js';
@@ -61,6 +61,9 @@ export class FleetMap {
   #cursor = -1;
   #box = null;
   #frame = 0;
+  #base = document.createElement('canvas'); // The tiles without outlines.
+  #isDirty = true;
+  #shift = { x: 0, y: 0 }; // What the camera moved since the tiles were drawn, in device pixels.
 
   /** `on` has `hover(node, x, y)`, `open(node)`, `select(nodes)`, each with indexes of nodes. */
   constructor(canvas, on) {
@@ -104,12 +107,12 @@ export class FleetMap {
 
   select(nodes) {
     this.#selected = nodes;
-    this.draw();
+    this.#outline();
   }
 
   opened(node) {
     this.#opened = node;
-    this.draw();
+    this.#outline();
   }
 
   /** Moves a node into the middle if it is out of view. */
@@ -146,28 +149,47 @@ export class FleetMap {
     this.#moved();
   }
 
+  /** Moves the camera by whole device pixels, so that the drawn tiles can be moved, and only the edge drawn. */
   pan(x, y) {
-    this.#camera.x += x;
-    this.#camera.y += y;
-    this.#moved();
+    const { ratio } = this.#size;
+    const from = { ...this.#camera };
+    this.#camera.x += Math.round(x * ratio) / ratio;
+    this.#camera.y += Math.round(y * ratio) / ratio;
+    this.#bound();
+    const [right, down] = [(this.#camera.x - from.x) * ratio, (this.#camera.y - from.y) * ratio].map(Math.round);
+    this.#camera.x = from.x + right / ratio;
+    this.#camera.y = from.y + down / ratio;
+    this.#shift.x += right;
+    this.#shift.y += down;
+    this.#outline();
   }
 
   /** Draws in the next frame, once. */
   draw() {
+    this.#isDirty = true;
+    this.#outline();
+  }
+
+  /** Draws only the outlines anew: a pointer over the map must not cost a frame of all tiles. */
+  #outline() {
     this.#frame ||= requestAnimationFrame(() => {
       this.#frame = 0;
       this.#paint();
     });
   }
 
-  /** A part of the fleet always stays in view. */
   #moved() {
+    this.#bound();
+    this.draw();
+  }
+
+  /** The fleet always covers the view, or is inside it. */
+  #bound() {
     const { scale } = this.#camera;
     const { width, height } = this.#size;
     const limit = (at, world, view) => Math.min(Math.max(at, Math.min(8, view - world * scale - 8)), Math.max(8, view - world * scale - 8));
     this.#camera.x = limit(this.#camera.x, this.#plan.width, width);
     this.#camera.y = limit(this.#camera.y, this.#plan.height, height);
-    this.draw();
   }
 
   #resize() {
@@ -177,69 +199,105 @@ export class FleetMap {
     this.#size = { width, height, ratio };
     this.#canvas.width = Math.round(width * ratio);
     this.#canvas.height = Math.round(height * ratio);
+    this.#base.width = this.#canvas.width;
+    this.#base.height = this.#canvas.height;
     this.fit();
   }
 
-  /** The tile of a node on the canvas, in whole device pixels: [left, top, width, height]. */
-  #tile(node) {
-    const { pitch, x, y } = this.#plan;
-    const { scale } = this.#camera;
-    const { ratio } = this.#size;
-    const side = pitch * scale;
+  /** The side of a tile on the screen without its gap, in whole device pixels. */
+  #side() {
+    const side = this.#plan.pitch * this.#camera.scale;
     const gap = side >= 24 ? 3 : side >= 9 ? 2 : side >= 4 ? 1 : 0.5;
-    const left = Math.round((x[node] * scale + this.#camera.x) * ratio);
-    const top = Math.round((y[node] * scale + this.#camera.y) * ratio);
-    const inner = Math.max(1, Math.round((side - gap) * ratio));
-    return [left, top, inner, inner];
+    return Math.max(1, Math.round((side - gap) * this.#size.ratio));
   }
 
+  #left(node) {
+    return Math.round((this.#plan.x[node] * this.#camera.scale + this.#camera.x) * this.#size.ratio);
+  }
+
+  #top(node) {
+    return Math.round((this.#plan.y[node] * this.#camera.scale + this.#camera.y) * this.#size.ratio);
+  }
+
+  /** Draws the tiles if they have changed, and the outlines over them. */
   #paint() {
     if (!this.#plan || !this.#byLevel.length) return;
-    const context = this.#context;
-    const { width, height } = this.#canvas;
-    const { ratio } = this.#size;
-    const colors = this.#colors;
-    const side = this.#plan.pitch * this.#camera.scale;
-    const isVisible = ([left, top, w]) => left < width && top < height && left + w > 0 && top + w > 0;
-    context.fillStyle = colors.paper;
-    context.fillRect(0, 0, width, height);
+    const context = this.#base.getContext('2d', { alpha: false });
+    const { width, height } = this.#base;
+    const { x, y } = this.#shift;
+    if (this.#isDirty) {
+      this.#tiles(context, 0, 0, width, height);
+    } else if (x || y) {
+      context.drawImage(this.#base, x, y);
+      if (x) this.#tiles(context, x > 0 ? 0 : width + x, 0, x > 0 ? x : width, height);
+      if (y) this.#tiles(context, 0, y > 0 ? 0 : height + y, width, y > 0 ? y : height);
+    }
+    this.#isDirty = false;
+    this.#shift = { x: 0, y: 0 };
+    this.#context.drawImage(this.#base, 0, 0);
+    this.#headings(this.#context);
+    this.#outlines();
+  }
 
-    const dimmed = this.#matches && ((node) => !this.#matches.has(node));
-    for (const isDim of dimmed ? [true, false] : [false]) {
+  /** Draws the tiles of a part of the canvas. */
+  #tiles(context, fromX, fromY, toX, toY) {
+    const colors = this.#colors;
+    const { ratio } = this.#size;
+    const side = this.#plan.pitch * this.#camera.scale;
+    const inner = this.#side();
+    context.save();
+    context.beginPath();
+    context.rect(fromX, fromY, toX - fromX, toY - fromY);
+    context.clip();
+    context.fillStyle = colors.paper;
+    context.fillRect(fromX, fromY, toX - fromX, toY - fromY);
+    const matches = this.#matches;
+    for (const isDim of matches ? [true, false] : [false]) {
       context.globalAlpha = isDim ? 0.18 : 1;
+      const flagged = [];
       this.#byLevel.forEach((nodes, level) => {
+        const isPlain = side < 12 || level === NONE;
+        if (isPlain) context.fillStyle = level === NONE ? colors.track : colors.levels[level];
         for (const node of nodes) {
-          if (dimmed && dimmed(node) !== isDim) continue;
-          const [left, top, w, h] = this.#tile(node);
-          if (left >= width || top >= height || left + w <= 0 || top + h <= 0) continue;
+          if (matches && matches.has(node) === isDim) continue;
+          const left = this.#left(node);
+          const top = this.#top(node);
+          if (left >= toX || top >= toY || left + inner <= fromX || top + inner <= fromY) continue;
+          if (this.#flags[node]) flagged.push(node);
           if (side >= DETAILED) {
-            this.#details(node, left, top, w);
-          } else if (side >= 12 && level !== NONE) {
-            const fill = Math.round(h * Math.min(1, this.#shares[node]));
-            context.fillStyle = colors.track;
-            context.fillRect(left, top, w, h - fill);
-            context.fillStyle = colors.levels[level];
-            context.fillRect(left, top + h - fill, w, fill);
+            this.#details(context, node, left, top, inner);
+          } else if (isPlain) {
+            context.fillRect(left, top, inner, inner);
           } else {
-            context.fillStyle = level === NONE ? colors.track : colors.levels[level];
-            context.fillRect(left, top, w, h);
+            const fill = Math.round(inner * Math.min(1, this.#shares[node]));
+            context.fillStyle = colors.track;
+            context.fillRect(left, top, inner, inner - fill);
+            context.fillStyle = colors.levels[level];
+            context.fillRect(left, top + inner - fill, inner, fill);
           }
         }
       });
       context.globalAlpha = isDim ? 0.3 : 1;
-      this.#marks(side, (node) => (!dimmed || dimmed(node) === isDim) && isVisible(this.#tile(node)));
+      if (side >= 5) marks(context, colors, ratio, inner, flagged.map((node) => [this.#flags[node], this.#left(node), this.#top(node)]));
     }
-    context.globalAlpha = 1;
-    this.#headings();
+    context.restore();
+  }
+
+  #outlines() {
+    const context = this.#context;
+    const { ratio } = this.#size;
+    const colors = this.#colors;
+    const side = this.#plan.pitch * this.#camera.scale;
+    const inner = this.#side();
     const outline = (node, color, line) => {
       if (node < 0) return;
-      const [left, top, w, h] = this.#tile(node);
       context.strokeStyle = color;
       context.lineWidth = line * ratio;
-      context.strokeRect(left - ratio / 2, top - ratio / 2, w + ratio, h + ratio);
+      context.strokeRect(this.#left(node) - ratio / 2, this.#top(node) - ratio / 2, inner + ratio, inner + ratio);
     };
     for (const node of this.#selected) outline(node, colors.focus, side >= 8 ? 2 : 1);
-    outline(this.#opened, colors.ink, 2);
+    outline(this.#opened, colors.paper, 5);
+    outline(this.#opened, colors.ink, 2.5);
     outline(this.#hover, colors.ink, 1);
     if (document.activeElement === this.#canvas) outline(this.#cursor, colors.focus, 3);
     if (this.#box) {
@@ -252,22 +310,8 @@ export class FleetMap {
     }
   }
 
-  /** Marks of cordoned, tainted and stranded nodes, one path for each kind. */
-  #marks(side, isShown) {
-    if (side < 5) return;
-    const context = this.#context;
-    const { ratio } = this.#size;
-    const all = { [CORDONED]: new Path2D(), [TAINTED]: new Path2D(), [STRANDED]: new Path2D() };
-    this.#flags.forEach((flags, node) => {
-      if (!flags || !isShown(node)) return;
-      mark(all, flags, ...this.#tile(node), ratio);
-    });
-    paintMarks(context, all, this.#colors, ratio, side);
-  }
-
   /** A large tile: the name, and a bar for each resource of the node. */
-  #details(node, left, top, side) {
-    const context = this.#context;
+  #details(context, node, left, top, side) {
     const { ratio } = this.#size;
     const { name, allocatable, requested } = this.#nodes[node];
     const colors = this.#colors;
@@ -280,7 +324,7 @@ export class FleetMap {
     context.font = `${11 * ratio}px system-ui, sans-serif`;
     context.textBaseline = 'middle';
     context.fillStyle = colors.ink;
-    context.fillText(this.#cut(name, side - 2 * pad - 6 * ratio), left + pad, top + 11 * ratio);
+    context.fillText(this.#cut(context, name, side - 2 * pad - 6 * ratio), left + pad, top + 11 * ratio);
     const shown = this.#resources.map((it, at) => at).filter((at) => allocatable[at] > 0);
     const row = Math.min((side - 22 * ratio) / shown.length, 18 * ratio);
     const isLabeled = side >= 100 * ratio && row >= 13 * ratio;
@@ -294,7 +338,7 @@ export class FleetMap {
       if (isLabeled) {
         context.font = `${10 * ratio}px system-ui, sans-serif`;
         context.fillStyle = colors.soft;
-        context.fillText(this.#cut(`${percent(share)} ${brief(this.#resources[at].name)}`, start - left - pad - 3 * ratio), left + pad, y + thick / 2);
+        context.fillText(this.#cut(context, `${percent(share)} ${brief(this.#resources[at].name)}`, start - left - pad - 3 * ratio), left + pad, y + thick / 2);
       }
       context.fillStyle = colors.track;
       context.fillRect(start, y, length, thick);
@@ -303,8 +347,7 @@ export class FleetMap {
     });
   }
 
-  #headings() {
-    const context = this.#context;
+  #headings(context) {
     const { ratio } = this.#size;
     const { scale, x, y } = this.#camera;
     context.textBaseline = 'alphabetic';
@@ -312,7 +355,7 @@ export class FleetMap {
       // A heading stays in view while its block is.
       const at = Math.max(left * scale + x, 8);
       const room = (left + width) * scale + x - at;
-      if (room > 20) context.fillText(this.#cut(value, room * ratio), at * ratio, (bottom * scale + y) * ratio);
+      if (room > 20) context.fillText(this.#cut(context, value, room * ratio), at * ratio, (bottom * scale + y) * ratio);
     };
     context.font = `600 ${12 * ratio}px system-ui, sans-serif`;
     context.fillStyle = this.#colors.ink;
@@ -323,8 +366,7 @@ export class FleetMap {
   }
 
   /** The text, cut to a width on the canvas. */
-  #cut(text, width) {
-    const context = this.#context;
+  #cut(context, text, width) {
     if (context.measureText(text).width <= width) return text;
     let length = Math.floor((text.length * width) / context.measureText(text).width);
     while (length > 1 && context.measureText(`${text.slice(0, length)}…`).width > width) length--;
@@ -385,7 +427,7 @@ export class FleetMap {
       travelled += Math.abs(at.x - before.x) + Math.abs(at.y - before.y);
       if (this.#box) {
         [this.#box.toX, this.#box.toY] = [at.x, at.y];
-        this.draw();
+        this.#outline();
       } else if (pointers.size === 2) {
         const other = [...pointers].find(([id]) => id !== event.pointerId)[1];
         const distance = (it) => Math.hypot(it.x - other.x, it.y - other.y);
@@ -402,19 +444,19 @@ export class FleetMap {
       this.#box = null;
       const at = point(event);
       const node = this.#at(at.x, at.y);
-      if (event.type === 'pointercancel') this.draw();
+      if (event.type === 'pointercancel') travelled = 0;
       else if (box && travelled > 6) this.#on.select(this.#within(box));
       else if (box && node >= 0) this.#on.select([node], true);
       else if (travelled <= 6 && node >= 0) this.#on.open(node);
-      this.draw();
+      this.#outline();
     };
     canvas.addEventListener('pointerup', end);
     canvas.addEventListener('pointercancel', end);
     canvas.addEventListener('pointerleave', () => this.#hovers(-1));
-    canvas.addEventListener('focus', () => this.#cursor < 0 ? this.#goTo(Math.max(0, this.#opened)) : this.draw());
+    canvas.addEventListener('focus', () => this.#cursor < 0 ? this.#goTo(Math.max(0, this.#opened)) : this.#outline());
     canvas.addEventListener('blur', () => {
       this.#hovers(-1);
-      this.draw();
+      this.#outline();
     });
     canvas.addEventListener('keydown', (event) => this.#key(event));
   }
@@ -455,46 +497,49 @@ export class FleetMap {
     const { scale } = this.#camera;
     const side = this.#plan.pitch * scale;
     this.#hovers(node, { x: this.#plan.x[node] * scale + this.#camera.x + side, y: this.#plan.y[node] * scale + this.#camera.y + side }, true);
-    this.draw();
+    this.#outline();
   }
 
   #hovers(node, at, isKeyboard = false) {
-    if (node !== this.#hover) this.draw();
+    if (node !== this.#hover) this.#outline();
     this.#hover = node;
     this.#canvas.classList.toggle('on-node', node >= 0);
     this.#on.hover(node, at, isKeyboard);
   }
 }
 
-/** Adds the marks of a tile to the paths. */
-function mark(paths, flags, left, top, w, h, ratio) {
-  if (flags & CORDONED) {
-    paths[CORDONED].moveTo(left, top + h);
-    paths[CORDONED].lineTo(left + w, top);
+/**
+ * Draws the marks of tiles, each `[flags, left, top]`, in device pixels.
+ *
+ * Rings and corners are rectangles: a path of thousands of them costs tens of milliseconds without a GPU. A light edge
+ * keeps the dark marks visible on dark tiles.
+ */
+function marks(context, colors, ratio, side, tiles) {
+  const line = Math.round((side >= 12 * ratio ? 2 : 1) * ratio);
+  const having = (flag) => tiles.filter(([flags]) => flags & flag);
+  context.fillStyle = colors.stranded;
+  for (const [, left, top] of having(STRANDED)) {
+    context.fillRect(left, top, side, line);
+    context.fillRect(left, top + side - line, side, line);
+    context.fillRect(left, top + line, line, side - 2 * line);
+    context.fillRect(left + side - line, top + line, line, side - 2 * line);
   }
-  if (flags & TAINTED) {
-    const leg = Math.max(3 * ratio, Math.min(w * 0.38, 9 * ratio));
-    paths[TAINTED].moveTo(left + w - leg, top);
-    paths[TAINTED].lineTo(left + w, top);
-    paths[TAINTED].lineTo(left + w, top + leg);
-    paths[TAINTED].closePath();
+  const leg = Math.round(Math.max(2 * ratio, Math.min(side * 0.28, 8 * ratio)));
+  const edge = Math.round(ratio);
+  for (const [color, size] of [[colors.paper, leg + edge], [colors.ink, leg]]) {
+    context.fillStyle = color;
+    for (const [, left, top] of having(TAINTED)) context.fillRect(left + side - size, top, size, size);
   }
-  if (flags & STRANDED) paths[STRANDED].rect(left + ratio / 2, top + ratio / 2, w - ratio, h - ratio);
-}
-
-function paintMarks(context, paths, colors, ratio, side) {
-  context.lineWidth = (side >= 12 ? 2 : 1) * ratio;
-  context.strokeStyle = colors.stranded;
-  context.stroke(paths[STRANDED]);
-  context.fillStyle = colors.ink;
-  context.fill(paths[TAINTED]);
-  // A light line below the dark one keeps the stroke visible on every level.
-  context.strokeStyle = colors.paper;
-  context.lineWidth = (side >= 12 ? 3.5 : 2) * ratio;
-  context.stroke(paths[CORDONED]);
-  context.strokeStyle = colors.ink;
-  context.lineWidth = (side >= 12 ? 1.5 : 1) * ratio;
-  context.stroke(paths[CORDONED]);
+  for (const [color, width] of [[colors.paper, 2.5 * line], [colors.ink, 1.2 * line]]) {
+    context.strokeStyle = color;
+    context.lineWidth = width;
+    context.beginPath();
+    for (const [, left, top] of having(CORDONED)) {
+      context.moveTo(left, top + side);
+      context.lineTo(left + side, top);
+    }
+    context.stroke();
+  }
 }
 
 /** Draws a legend's swatch: all levels from empty to full, or a tile with flags, or the level above full. */
@@ -519,9 +564,7 @@ export function swatch(canvas, what) {
   context.fillStyle = what === 'over' ? colors.levels[OVER] : colors.levels[3];
   context.fillRect(0, 0, side, side);
   if (what === 'over') return;
-  const paths = { [CORDONED]: new Path2D(), [TAINTED]: new Path2D(), [STRANDED]: new Path2D() };
-  mark(paths, what, 0, 0, side, side, ratio);
-  paintMarks(context, paths, colors, ratio, height);
+  marks(context, colors, ratio, side, [[what, 0, 0]]);
 }
 
 function rgb(hex) {

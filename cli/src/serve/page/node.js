@@ -2,7 +2,7 @@
 
 import { get, Latest } from './api.js';
 import { amount, answer, bar, brief, count, el, percent, short, table, whole } from './dom.js';
-import { go } from './route.js';
+import { go, href } from './route.js';
 
 const latest = new Latest();
 
@@ -28,18 +28,23 @@ export function panel(box, name, resources, close) {
         el('button', { type: 'button', onclick: () => go('what-if', { draft: JSON.stringify({ fail_node: [node.name] }) }) }, 'Fail…'),
         el('button', { type: 'button', onclick: () => go('what-if', { draft: JSON.stringify({ add: [`1x${node.name}`] }) }) }, 'Add a copy…')),
       node.list.length === 0 ? el('p', null, 'No pods.') : table('Pods of the node', [
-        { head: 'pod', cell: (it) => el('a', { href: `#/pending?pod=${encodeURIComponent(it.pod)}`, onclick: (event) => {
-          event.preventDefault();
-          go('pending', { pod: it.pod });
-        } }, it.pod) },
-        { head: 'controller', cell: (it) => it.of ?? '' },
+        { head: 'pod', cell: (it) => [link(it.pod), details(it)] },
         { head: 'priority', number: true, cell: (it) => whole(it.priority) },
         ...rows.filter(({ it }) => it.name !== 'pods').map(({ it, at }) => ({
           head: it.unit ? `${brief(it.name)}, ${it.unit}` : brief(it.name), number: true, cell: (pod) => short(pod.requested[at]) })),
-        { head: 'state', cell: (it) => [it.is_terminating && 'terminating', it.is_assumed && 'assumed'].filter(Boolean).join(', ') },
       ], node.list),
       el('details', null, el('summary', null, count(labels.length, 'label')),
         el('ul', { class: 'labels' }, labels.map(([key, value]) => el('li', null, el('code', null, `${key}=${value}`))))),
     ];
   });
+}
+
+function link(pod) {
+  return el('a', { href: href('pending', { pod }) }, pod);
+}
+
+/** The pod's controller and state, below its name. */
+function details({ of, is_terminating: isTerminating, is_assumed: isAssumed }) {
+  const parts = [of, isTerminating && 'terminating', isAssumed && 'assumed'].filter(Boolean);
+  return parts.length > 0 && el('small', { class: 'below' }, parts.join(', '));
 }

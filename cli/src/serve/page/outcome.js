@@ -5,22 +5,25 @@
 import { count, el, LISTED, rest, table, whole } from './dom.js';
 import { upgrade } from './upgrade.js';
 
-const node = (value) => value ?? '';
 const pod = { head: 'pod', cell: (it) => it.pod };
-const from = { head: 'from', cell: (it) => node(it.from) };
-const why = { head: 'why', cell: (it) => it.why ?? '' };
+const from = { head: 'from', cell: (it) => it.from };
+const why = { head: 'why', cell: (it) => it.why };
 
-/** The parts of an answer in the order of their weight: harm first. */
-const PARTS = [
-  { key: 'blocked', title: 'Blocked', bad: true, columns: [pod, { head: 'on', cell: (it) => node(it.node) }, why] },
-  { key: 'lost', title: 'Lost', bad: true, columns: [pod, from, why] },
-  { key: 'unplaced', title: 'Without a node', bad: true, columns: [pod, from, why] },
-  { key: 'waiting', title: 'Waiting for pods or nodes to end', columns: [pod, from, why] },
-  { key: 'preempted', title: 'Preempted', columns: [pod, from, { head: 'by', cell: (it) => it.by ?? '' }] },
-  { key: 'pending', title: 'Still pending', columns: [pod, why] },
-  { key: 'placed', title: 'Placed', columns: [pod, from, { head: 'to', cell: (it) => node(it.to) }] },
+/** What a change harms, and its side effects. Pods with the same cause share a row. */
+const CAUSES = [
+  { key: 'blocked', title: 'Blocked', isBad: true },
+  { key: 'lost', title: 'Lost', isBad: true },
+  { key: 'unplaced', title: 'Without a node', isBad: true },
+  { key: 'waiting', title: 'Waiting until pods have terminated' },
+  { key: 'pending', title: 'Still pending' },
+  { key: 'skipped', title: 'Left on drained nodes' },
+];
+
+/** Where pods go. */
+const MOVES = [
+  { key: 'preempted', title: 'Preempted', columns: [pod, from, { head: 'by', cell: (it) => it.by }] },
+  { key: 'placed', title: 'Placed', columns: [pod, from, { head: 'to', cell: (it) => it.to }] },
   { key: 'removed', title: 'Removed', columns: [pod, from] },
-  { key: 'skipped', title: 'Left on drained nodes', columns: [pod, why] },
 ];
 
 /** Returns the nodes of an answer. */
@@ -33,8 +36,9 @@ export function outcome(answer) {
     answer.budgets.length > 0 && budgets(answer.budgets),
     answer.consolidate && consolidation(answer.consolidate),
     answer.each && failures(answer.each, 'Failures, the worst first', LISTED),
+    CAUSES.map((part) => rows(part, answer[part.key] ?? [])),
     balance(answer),
-    PARTS.map((part) => rows(part, answer[part.key] ?? [])),
+    MOVES.map((part) => rows(part, answer[part.key] ?? [])),
     answer.scaled.length > 0 && table('Scaled', [
       { head: 'controller', cell: (it) => it.controller },
       { head: 'pods before', number: true, cell: (it) => whole(it.from) },
@@ -67,7 +71,7 @@ export function failures({ failures: all, nodes_without_zone: without }, caption
 function pods(all) {
   const names = [...new Set(all)];
   return names.length > 3
-    ? el('details', null, el('summary', null, `${names[0]} and ${whole(names.length - 1)} more`), names.slice(0, LISTED).join(', '), rest(names.length))
+    ? el('details', null, el('summary', null, `${names[0]} and ${whole(names.length - 1)} more`), el('ul', null, names.slice(0, LISTED).map((name) => el('li', null, name))), rest(names.length))
     : names.join(', ');
 }
 
@@ -82,14 +86,30 @@ function figures(answer) {
     el('div', { class: tone }, el('dt', null, name), el('dd', null, whole(value)))));
 }
 
-function rows({ key, title, columns, bad }, all) {
+/** The rows of a part: those that the change causes, then those that also happen without it. */
+function rows({ key, title, columns, isBad }, all) {
   const own = all.filter((it) => !it.without_change);
   const others = all.filter((it) => it.without_change);
-  if (!all.length) return null;
-  return el('div', { class: `part ${key}` },
-    own.length > 0 && [el('h3', { class: bad && 'bad' }, `${title}: ${count(own.length, 'pod')}`), table(title, columns, own)],
+  const show = (caption, rows) => (columns ? table(caption, columns, rows) : table(caption, [
+    { head: 'pods', number: true, cell: (it) => whole(it.length) },
+    { head: 'pod', cell: (it) => pods(it.map(({ pod, from, node }) => (from ?? node ? `${pod} on ${from ?? node}` : pod))) },
+    { head: 'why', cell: (it) => it[0].why },
+  ], byCause(rows)));
+  return [
+    own.length > 0 && el('div', { class: isBad ? 'part harm' : 'part', 'data-part': key }, show(`${title}: ${count(own.length, 'pod')}`, own)),
     others.length > 0 && el('details', null, el('summary', null, `${title} without the change, too: ${count(others.length, 'pod')}`),
-      table(`${title} without the change, too`, columns, others)));
+      show(`${title} without the change, too`, others)),
+  ];
+}
+
+/** The rows with the same cause, the most frequent cause first. */
+function byCause(rows) {
+  const found = new Map();
+  for (const row of rows) {
+    if (!found.has(row.why)) found.set(row.why, []);
+    found.get(row.why).push(row);
+  }
+  return [...found.values()].sort((a, b) => b.length - a.length);
 }
 
 /** The nodes that gain or lose pods, as bars to the right and to the left. */
@@ -111,7 +131,7 @@ function balance(answer) {
   const all = [...change].filter(([, pods]) => pods !== 0).sort(([, a], [, b]) => a - b);
   if (all.length < 2) return null;
   const most = Math.max(...all.map(([, pods]) => Math.abs(pods)));
-  const shown = all.length > 24 ? [...all.slice(0, 12), ...all.slice(-12)] : all;
+  const shown = all.length > 12 ? [...all.slice(0, 6), ...all.slice(-6)] : all;
   return el('div', null, table('Nodes that lose and gain the most pods', [
     { head: 'node', cell: ([name]) => name },
     { head: 'pods', number: true, cell: ([, pods]) => (pods > 0 ? `+${whole(pods)}` : `−${whole(-pods)}`) },

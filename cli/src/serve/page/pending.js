@@ -44,7 +44,7 @@ export default function create(root) {
       el('span', { class: 'count' }, whole(group.pods.length), el('span', { class: 'quiet' }, ' pods')),
       el('span', { class: 'of' }, group.of),
       group.message === null
-        ? el('span', { class: 'cause good' }, `fits on ${count(group.fits_on, 'node')}: waits for a scheduler`)
+        ? el('span', { class: 'cause good' }, `fits on ${count(group.fits_on, 'node')} now`)
         : el('span', { class: 'cause' }, causes(group.message)));
   }
 
