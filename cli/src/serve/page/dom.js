@@ -27,14 +27,14 @@ const present = (children) => children.flat(Infinity).filter((child) => child !=
 export const LISTED = 100;
 
 /**
- * Returns a table. A column is `{ head, cell(row), number }`; a cell is a text or a node.
+ * Returns a table. A column is `{ head, cell(row), number, prose }`; a cell is a text or nodes.
  *
  * Rows beyond `LISTED` are counted, not shown: the API has them all.
  */
 export function table(caption, columns, rows, { limit = LISTED } = {}) {
   const head = columns.map(({ head, number }) => el('th', { scope: 'col', class: number && 'number' }, head));
   const body = rows.slice(0, limit).map((row) =>
-    el('tr', null, columns.map(({ cell, number }) => el('td', { class: number && 'number' }, cell(row) ?? ''))),
+    el('tr', null, columns.map(({ cell, number, prose }) => el('td', { class: number ? 'number' : prose && 'prose' }, cell(row) ?? ''))),
   );
   const box = el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': caption },
     el('table', null, el('caption', null, caption), el('thead', null, el('tr', null, head)), el('tbody', null, body)));
@@ -101,6 +101,13 @@ export const count = (number, noun) => `${whole(number)} ${noun}${number === 1 ?
 export function amount(number, { unit, name }) {
   if (unit === 'GiB' && Math.abs(number) >= 1024) return `${short(number / 1024)} TiB`;
   return `${short(number)} ${unit || (name === 'pods' ? 'pods' : name.split('/').pop())}`.trim();
+}
+
+/** The part of an amount in the unit of the whole: 3.5 of 16 cores. */
+export function used(part, whole, resource) {
+  const scale = resource.unit === 'GiB' && whole >= 1024 ? 1024 : 1;
+  const text = amount(whole, resource);
+  return `${short(part / scale)} of ${resource.unit ? text : short(whole)}`;
 }
 
 /** A share as a percentage that does not round up to full: 99.6 % of a node is not a full node. */

@@ -1,7 +1,7 @@
 // The explanation of a pod: why each node rejects it, by how much, and which changes would help.
 
 import { Latest, post } from './api.js';
-import { answer, amount, brief, count, el, empty, short, table, whole } from './dom.js';
+import { amount, announce, answer, brief, count, el, short, table, whole } from './dom.js';
 import { run as room } from './headroom.js';
 import { heat } from './heat.js';
 import { go } from './route.js';
@@ -10,8 +10,8 @@ const latest = new Latest();
 const roomLatest = new Latest();
 
 /** Explains the pod or controller in `box`. */
-export function explanation(box, pod) {
-  return answer(box, `Explaining ${pod}…`, () => latest.run((signal) => post('explain', { pod }, { signal })), (found) => {
+export async function explanation(box, pod) {
+  const found = await answer(box, `Explaining ${pod}…`, () => latest.run((signal) => post('explain', { pod }, { signal })), (found) => {
     const total = Object.keys(found.nodes ?? {}).length;
     if (!total && !found.groups) return [el('h2', null, found.pod), el('p', { class: 'headline' }, found.why ?? found.state)];
     return [
@@ -28,13 +28,15 @@ export function explanation(box, pod) {
       found.notes.length > 0 && el('div', null, el('h3', null, 'Notes'), el('ul', null, found.notes.map((text) => el('li', null, text)))),
     ];
   });
+  if (found) announce(`${found.pod}: ${found.why ?? found.state}`);
+  return found;
 }
 
 function reasons(groups) {
   return table('Why nodes reject the pod', [
     { head: 'nodes', number: true, cell: (it) => whole(it.nodes) },
     { head: 'only this', number: true, cell: (it) => whole(it.alone) },
-    { head: 'reason', cell: (it) => it.reason },
+    { head: 'reason', prose: true, cell: (it) => it.reason },
     { head: 'short by', cell: (it) => it.shortfall && shortfall(it.shortfall) },
     { head: 'plugin', cell: (it) => it.plugin },
     { head: 'preemption', cell: (it) => (it.code === 'Unschedulable' ? 'may help' : 'does not help') },
@@ -53,11 +55,11 @@ function shortfall({ resource, least, median, most }) {
   return least === most ? text(least) : `${text(least)} to ${text(most)}, median ${text(median)}`;
 }
 
-function changes({ changes: all, changes_complete: isComplete }) {
-  if (!all?.length) return el('p', { class: 'hint' }, isComplete ? 'No single change makes the pod fit.' : 'No change was found in time.');
+function changes({ changes: all, changes_complete: isComplete, fits_on: fits }) {
+  if (!all.length) return !fits && el('p', { class: 'hint' }, isComplete ? 'No change was found that makes the pod fit.' : 'No change was found before the search ended.');
   return el('div', null,
     table('Changes that would make the pod fit', [
-      { head: 'change', cell: (it) => [it.what, ...it.notes].join('; ') },
+      { head: 'change', prose: true, cell: (it) => [it.what, ...it.notes].join('; ') },
       { head: 'nodes', number: true, cell: (it) => `${it.is_complete ? '' : '≥ '}${whole(it.nodes)}` },
       { head: 'for example', cell: (it) => it.examples.slice(0, 3).join(', ') },
       { head: el('span', { class: 'quiet' }, 'Action'), cell: (it) => {
@@ -70,18 +72,17 @@ function changes({ changes: all, changes_complete: isComplete }) {
 
 /**
  * The change as a what-if question, or null. Only evictions have one: the other changes edit the pod or a node, which
- * the API does not. A pod with a controller is created again when it is removed, as after an eviction.
+ * the API does not. A pod with a controller is created again when it is removed, as after an eviction. The question
+ * names pods without their namespace; the server reports a name that several namespaces have.
  */
 function expressed({ steps }) {
   const pods = [];
   for (const { kind, what } of steps) {
     const [, names] = (kind === 'evict' && /^evict (\S+\/\S+(?:, \S+\/\S+)*) from node \S+$/.exec(what)) || [];
     if (!names) return null;
-    pods.push(...names.split(', ').map((name) => name.split('/')));
+    pods.push(...names.split(', ').map((name) => `pod/${name.split('/')[1]}`));
   }
-  const [[namespace] = []] = pods;
-  if (!namespace || pods.some(([it]) => it !== namespace)) return null;
-  return { remove: pods.map(([, name]) => `pod/${name}`), namespace };
+  return pods.length ? { remove: pods } : null;
 }
 
 function preemption({ node, victims, budget_violations: violations }) {
@@ -96,7 +97,8 @@ function preemption({ node, victims, budget_violations: violations }) {
 /** The ten best nodes with their scores. */
 function scores({ nodes }) {
   const best = Object.entries(nodes).filter(([, it]) => it.fits).sort(([, a], [, b]) => b.total - a.total).slice(0, 10);
-  const plugins = [...new Set(best.flatMap(([, it]) => it.scores.map(({ plugin }) => plugin)))];
+  // A plugin that scores no node adds a column without information.
+  const plugins = [...new Set(best.flatMap(([, it]) => it.scores.filter(({ weighted }) => weighted).map(({ plugin }) => plugin)))];
   return table('The best nodes by score', [
     { head: 'node', cell: ([name]) => name },
     { head: 'total', number: true, cell: ([, it]) => whole(it.total) },

@@ -1,7 +1,7 @@
 // Fleet: a tile a node, by zone and pool; search, selection, stranded capacity and headroom.
 
 import { get, Latest } from './api.js';
-import { amount, announce, answer, brief, count, el, failure, fill, loading, percent, table, whole } from './dom.js';
+import { amount, announce, brief, count, el, failure, fill, loading, percent, table, whole } from './dom.js';
 import { headroom } from './headroom.js';
 import { CORDONED, FleetMap, STRANDED, swatch, TAINTED } from './map.js';
 import { panel } from './node.js';
@@ -36,7 +36,7 @@ export default function create(root) {
     tabindex: 0, role: 'application', 'aria-label': 'Map of the nodes', 'aria-describedby': 'keys',
   });
   const tip = el('div', { class: 'tip', hidden: true });
-  const side = el('aside', { class: 'panel', 'aria-label': 'Node', hidden: true });
+  const side = el('aside', { class: 'panel', 'aria-label': 'Node', tabindex: -1, hidden: true });
   const list = el('div', { hidden: true });
   const chosen = el('div', { class: 'chosen', hidden: true, role: 'group', 'aria-label': 'Selection' });
   const legend = el('ul', { class: 'legend' });
@@ -170,8 +170,16 @@ export default function create(root) {
     if (isKeyboard) announce([it.name, it.zone, it.pool, ...lines.map((line) => line.join(' ')), ...more, selected.has(node) && 'selected'].filter(Boolean).join(', '));
   }
 
+  /** Opens the panel of a node. The focus moves to it, and back to the map when it is closed. */
   function open(name) {
     go('fleet', { ...route().params, node: name });
+    side.hidden = false;
+    side.focus({ preventScroll: true });
+  }
+
+  function close() {
+    go('fleet', { ...route().params, node: null });
+    (asTable.checked ? asTable : canvas).focus({ preventScroll: true });
   }
 
   /** Adds nodes to the selection; with `isToggle`, removes those that are in it. */
@@ -213,7 +221,7 @@ export default function create(root) {
       map.opened(node);
       side.hidden = !next.node;
       if (next.node) {
-        panel(side, next.node, fleet.resources, () => go('fleet', { ...route().params, node: null }));
+        panel(side, next.node, fleet.resources, close);
         if (node >= 0) map.reveal(node);
       }
     };

@@ -1,14 +1,14 @@
 // Headroom: how many more pods of a shape fit, by pool and zone.
 
 import { Latest, post } from './api.js';
-import { answer, count, el, table, whole } from './dom.js';
+import { announce, answer, count, el, table, whole } from './dom.js';
 
 /** Returns the question by requests. */
 export function headroom() {
   const cpu = el('input', { id: 'room-cpu', value: '1', size: 6 });
   const memory = el('input', { id: 'room-memory', value: '4Gi', size: 6 });
   const other = el('input', { id: 'room-other', placeholder: 'nvidia.com/gpu=1', size: 16 });
-  const box = el('div', { 'aria-live': 'polite' });
+  const box = el('div');
   const latest = new Latest();
   const ask = (event) => {
     event.preventDefault();
@@ -27,8 +27,8 @@ export function headroom() {
 }
 
 /** Asks with a body of the API and shows the answer in `box`. */
-export function run(box, latest, body) {
-  return answer(box, 'Counting…', () => latest.run((signal) => post('headroom', body, { signal })), (found) => [
+export async function run(box, latest, body) {
+  const found = await answer(box, 'Counting…', () => latest.run((signal) => post('headroom', body, { signal })), (found) => [
     el('p', { class: 'headline' }, `${count(found.count, 'more pod')} of this shape`, found.count === 1 ? ' fits' : ' fit'),
     found.by.length > 0 && table('By pool and zone', [
       { head: 'pool', cell: (it) => it.pool ?? 'no pool' },
@@ -37,4 +37,5 @@ export function run(box, latest, body) {
       { head: 'more pods', number: true, cell: (it) => whole(it.count) },
     ], [...found.by].sort((a, b) => b.count - a.count)),
   ]);
+  if (found) announce(`${count(found.count, 'more pod')} of this shape`);
 }

@@ -4,7 +4,7 @@
 // of the cluster calls. Views are created when they are first opened and stay in the document.
 
 import { get } from './api.js';
-import { amount, answer, bar, brief, count, el, fill, percent, whole } from './dom.js';
+import { answer, bar, brief, count, el, fill, percent, used, whole } from './dom.js';
 import { href, route, session, VIEWS } from './route.js';
 import { banner } from './sessions.js';
 import fleet from './fleet.js';
@@ -54,7 +54,7 @@ function summarize() {
       item('pods', whole(found.pods), `${whole(found.pending)} pending`),
       ...resources.map((it) => {
         const share = it.requested / it.allocatable;
-        return item(brief(it.name), percent(share), `${amount(it.requested, it)} of ${amount(it.allocatable, it)}`, share);
+        return item(brief(it.name), percent(share), used(it.requested, it.allocatable, it), share);
       }),
       ...(found.notes.length ? [notes(found.notes)] : []),
     ];

@@ -528,7 +528,7 @@ function marks(context, colors, ratio, side, tiles) {
   const edge = Math.round(ratio);
   for (const [color, size] of [[colors.paper, leg + edge], [colors.ink, leg]]) {
     context.fillStyle = color;
-    for (const [, left, top] of having(TAINTED)) context.fillRect(left + side - size, top, size, size);
+    for (const [, left, top] of side < 9 * ratio ? [] : having(TAINTED)) context.fillRect(left + side - size, top, size, size);
   }
   for (const [color, width] of [[colors.paper, 2.5 * line], [colors.ink, 1.2 * line]]) {
     context.strokeStyle = color;

@@ -7,7 +7,7 @@ import { upgrade } from './upgrade.js';
 
 const pod = { head: 'pod', cell: (it) => it.pod };
 const from = { head: 'from', cell: (it) => it.from };
-const why = { head: 'why', cell: (it) => it.why };
+const why = { head: 'why', prose: true, cell: (it) => it.why };
 
 /** What a change harms, and its side effects. Pods with the same cause share a row. */
 const CAUSES = [
@@ -70,7 +70,7 @@ export function failures({ failures: all, nodes_without_zone: without }, caption
 
 function pods(all) {
   const names = [...new Set(all)];
-  return names.length > 3
+  return names.length > 2
     ? el('details', null, el('summary', null, `${names[0]} and ${whole(names.length - 1)} more`), el('ul', null, names.slice(0, LISTED).map((name) => el('li', null, name))), rest(names.length))
     : names.join(', ');
 }
@@ -93,7 +93,7 @@ function rows({ key, title, columns, isBad }, all) {
   const show = (caption, rows) => (columns ? table(caption, columns, rows) : table(caption, [
     { head: 'pods', number: true, cell: (it) => whole(it.length) },
     { head: 'pod', cell: (it) => pods(it.map(({ pod, from, node }) => (from ?? node ? `${pod} on ${from ?? node}` : pod))) },
-    { head: 'why', cell: (it) => it[0].why },
+    { head: 'why', prose: true, cell: (it) => it[0].why },
   ], byCause(rows)));
   return [
     own.length > 0 && el('div', { class: isBad ? 'part harm' : 'part', 'data-part': key }, show(`${title}: ${count(own.length, 'pod')}`, own)),

@@ -10,8 +10,9 @@ export default function create(root) {
   const status = el('p', { class: 'lead', role: 'status' });
   const list = el('div', { class: 'cards' });
   const name = el('input', { id: 'pod', placeholder: 'namespace/pod or deploy/web', autocomplete: 'off', spellcheck: 'false', required: true });
-  const detail = el('section', { class: 'grow', 'aria-label': 'Explanation', 'aria-live': 'polite' });
-  const split = el('div', { class: 'split inbox' }, el('div', { class: 'narrow' }, list), detail);
+  const detail = el('section', { class: 'grow', 'aria-label': 'Explanation', tabindex: -1 });
+  const back = el('a', { class: 'back' }, '← All pending pods');
+  const split = el('div', { class: 'split inbox' }, el('div', { class: 'narrow' }, list), el('div', null, back, detail));
   let loaded;
   let pod = null;
   root.append(
@@ -48,6 +49,12 @@ export default function create(root) {
         : el('span', { class: 'cause' }, causes(group.message)));
   }
 
+  async function explain() {
+    await explanation(detail, pod);
+    // On a narrow screen the explanation replaces the list, and with it the link that had the focus.
+    if (!list.offsetParent) detail.focus();
+  }
+
   /** Marks the card of the pod that is explained. */
   function mark() {
     for (const link of list.querySelectorAll('.group')) {
@@ -64,7 +71,8 @@ export default function create(root) {
       pod = params.pod ?? null;
       name.value = pod ?? '';
       split.classList.toggle('open', pod !== null);
-      if (pod) explanation(detail, pod);
+      back.href = href('pending');
+      if (pod) explain();
       else fill(detail, el('p', { class: 'hint' }, 'Open a group to see which nodes reject its first pod, and which changes would help.'));
     }
     mark();

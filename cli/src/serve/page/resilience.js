@@ -54,9 +54,9 @@ export default function create(root) {
           return all.length > 0 && el('div', { class: `severity ${severity}` },
             el('h3', null, `${title}: ${whole(all.length)}`),
             table(title, [
-              { head: 'object', cell: (it) => it.object },
-              { head: 'problem', cell: (it) => it.problem },
-              { head: 'remedy', cell: (it) => it.remedy },
+              { head: 'object', prose: true, cell: (it) => it.object },
+              { head: 'problem', prose: true, cell: (it) => it.problem },
+              { head: 'remedy', prose: true, cell: (it) => it.remedy },
             ], all));
         }),
       ];

@@ -39,7 +39,10 @@ export default function create(root) {
         outcome(found),
       ];
     });
-    if (found) announce(found.headline);
+    if (!found) return;
+    announce(found.headline);
+    // On a narrow screen the answer is below the form.
+    if (result.getBoundingClientRect().top > innerHeight * 0.6) result.scrollIntoView();
   }
 
   /** Keeps the change as a session and opens it. */
