@@ -53,8 +53,8 @@ export default function create(root) {
       el('label', { for: 'by' }, 'Fill by'), by,
       el('label', { for: 'search' }, 'Find nodes'), search, found, pick,
       el('label', { class: 'check' }, asTable, 'Table')),
-    stranded, chosen,
-    el('div', { class: 'split' }, el('div', { class: 'grow' }, stage, list, legend,
+    stranded,
+    el('div', { class: 'split' }, el('div', { class: 'grow' }, stage, list, chosen, legend,
       el('p', { id: 'keys', class: 'hint' }, 'Drag to pan, scroll to zoom, click to open. Shift and click, or Shift and drag, to select. Keyboard: arrows, Enter, Space, +, −, 0.')), side),
     headroom());
   root.append(state, body);

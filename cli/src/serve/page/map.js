@@ -63,6 +63,8 @@ export class FleetMap {
   #frame = 0;
   #base = document.createElement('canvas'); // The tiles without outlines.
   #isDirty = true;
+  #isHome = true; // Whether the whole fleet is shown.
+  #isResized = false; // Whether the window was resized since the last layout.
   #shift = { x: 0, y: 0 }; // What the camera moved since the tiles were drawn, in device pixels.
 
   /** `on` has `hover(node, x, y)`, `open(node)`, `select(nodes)`, each with indexes of nodes. */
@@ -70,6 +72,7 @@ export class FleetMap {
     this.#canvas = canvas;
     this.#context = canvas.getContext('2d', { alpha: false });
     this.#on = on;
+    addEventListener('resize', () => { this.#isResized = true; });
     new ResizeObserver(() => this.#resize()).observe(canvas);
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
       this.#colors = palette();
@@ -134,15 +137,26 @@ export class FleetMap {
     if (!this.#size.width) return;
     const { width, height } = this.#size;
     this.#plan = layout(this.#zones, this.#nodes.length, width - 16, height - 16);
-    this.#camera = { scale: 1, x: 8, y: 8 };
+    this.#home();
+  }
+
+  /** Shows the whole plan, smaller if the canvas has become narrower than it. */
+  #home() {
+    this.#isHome = true;
+    this.#camera = { scale: this.#smallest(), x: 8, y: 8 };
     this.draw();
+  }
+
+  #smallest() {
+    return Math.min(1, (this.#size.width - 16) / this.#plan.width);
   }
 
   /** Zooms by a factor around a point, or the middle. */
   zoom(factor, x = this.#size.width / 2, y = this.#size.height / 2) {
     if (!this.#plan) return;
     const camera = this.#camera;
-    const scale = Math.min(Math.max(1, 160 / this.#plan.pitch), Math.max(1, camera.scale * factor));
+    const scale = Math.min(Math.max(1, 160 / this.#plan.pitch), Math.max(this.#smallest(), camera.scale * factor));
+    this.#isHome = scale === this.#smallest();
     camera.x = x - ((x - camera.x) * scale) / camera.scale;
     camera.y = y - ((y - camera.y) * scale) / camera.scale;
     camera.scale = scale;
@@ -153,6 +167,7 @@ export class FleetMap {
   pan(x, y) {
     const { ratio } = this.#size;
     const from = { ...this.#camera };
+    this.#isHome = false;
     this.#camera.x += Math.round(x * ratio) / ratio;
     this.#camera.y += Math.round(y * ratio) / ratio;
     this.#bound();
@@ -201,7 +216,11 @@ export class FleetMap {
     this.#canvas.height = Math.round(height * ratio);
     this.#base.width = this.#canvas.width;
     this.#base.height = this.#canvas.height;
-    this.fit();
+    // A panel beside the map must not move nodes to other places; another size of the window may.
+    if (!this.#plan || this.#isResized) this.fit();
+    else if (this.#isHome) this.#home();
+    else this.#moved();
+    this.#isResized = false;
   }
 
   /** The side of a tile on the screen without its gap, in whole device pixels. */

@@ -23,7 +23,7 @@ export async function banner(box) {
     return fill(box,
       el('p', null, el('b', null, `Session ${id}: `), inWords(found.change),
         el('small', null, ` on generation ${found.generation}${found.parent ? ` and session ${found.parent}` : ''}, until ${new Date(found.expires).toLocaleTimeString()}`)),
-      found.parent && undo, leave);
+      undo, found.parent && leave);
   } catch (error) {
     return fill(box, failure(error), leave);
   }

@@ -48,11 +48,13 @@ export default function create(root) {
   /** Keeps the change as a session and opens it. */
   async function hold(question, button, state) {
     button.disabled = true;
+    button.setAttribute('aria-busy', 'true');
     try {
       const found = await post('sessions', { ...question, ...(session() && { parent: session() }) });
       enter(found.id, 'what-if');
     } catch (error) {
       button.disabled = false;
+      button.removeAttribute('aria-busy');
       fill(state, failure(error));
     }
   }
