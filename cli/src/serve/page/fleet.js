@@ -1,7 +1,7 @@
 // Fleet: a tile a node, by zone and pool; search, selection, stranded capacity and headroom.
 
 import { get, Latest } from './api.js';
-import { amount, announce, brief, count, el, failure, fill, loading, percent, table, whole } from './dom.js';
+import { amount, announce, brief, count, el, empty, failure, fill, loading, percent, table, whole } from './dom.js';
 import { headroom } from './headroom.js';
 import { CORDONED, FleetMap, STRANDED, swatch, TAINTED } from './map.js';
 import { panel } from './node.js';
@@ -58,6 +58,7 @@ export default function create(root) {
       el('p', { id: 'keys', class: 'hint' }, 'Drag to pan, scroll to zoom, click to open. Shift and click, or Shift and drag, to select. Keyboard: arrows, Enter, Space, +, −, 0.')), side),
     headroom());
   root.append(state, body);
+  side.addEventListener('keydown', ({ key }) => key === 'Escape' && close());
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => fleet && explain());
 
   async function load() {
@@ -67,8 +68,8 @@ export default function create(root) {
       const next = await latest.run((signal) => get('nodes', { signal }));
       if (!next) return;
       fleet = next;
-      fill(state);
-      body.hidden = false;
+      fill(state, fleet.nodes.length === 0 && empty('No nodes', 'The cluster has no nodes.'));
+      body.hidden = fleet.nodes.length === 0;
       arrive();
     } catch (error) {
       body.hidden = true;

@@ -3,11 +3,12 @@
 // All pools of a band have the same number of rows, so that edges align, and the tile is as large as the canvas allows.
 // A node keeps its position while the set of nodes does not change: people find a node by its place.
 
-const ZONE = 20; // Height of a zone's heading.
-const POOL = 16; // Height of a pool's heading.
+// Heights of the headings, which leave room for their text when a panel makes the map smaller.
+const ZONE = 24;
+const POOL = 18;
 const GAP = 14; // Space between pools.
 const NARROWEST = 92; // A pool is at least so wide that its heading can be read.
-const LARGEST = 64;
+const LARGEST = 116;
 const SMALLEST = 3;
 
 /** Groups the nodes by zone and pool, in the order of their names; nodes without the label come last. */

@@ -3,7 +3,7 @@
 // A view is an object with `show(params)`, which a change of the address calls, and `refresh()`, which a new generation
 // of the cluster calls. Views are created when they are first opened and stay in the document.
 
-import { get } from './api.js';
+import { get, Latest } from './api.js';
 import { answer, bar, brief, count, el, fill, percent, used, whole } from './dom.js';
 import { href, route, session, VIEWS } from './route.js';
 import { banner } from './sessions.js';
@@ -14,6 +14,7 @@ import resilience from './resilience.js';
 
 const create = { fleet, pending, 'what-if': studio, resilience };
 const views = {};
+const newest = new Latest();
 let last = { view: null, session: undefined };
 
 function open() {
@@ -41,7 +42,7 @@ function open() {
 
 function summarize() {
   const box = document.getElementById('summary');
-  return answer(box, 'Loading the cluster…', () => get('summary'), (found) => {
+  return answer(box, 'Loading the cluster…', () => newest.run((signal) => get('summary', { signal })), (found) => {
     const badge = document.getElementById('pending-count');
     badge.hidden = !found.pending;
     fill(badge, whole(found.pending), el('span', { class: 'quiet' }, ' pods'));
@@ -49,15 +50,14 @@ function summarize() {
       found.source, ' · generation ', whole(found.generation), ' · ',
       el('time', { datetime: found.taken }, new Date(found.taken).toLocaleString()));
     const resources = found.resources.filter((it) => it.allocatable > 0 && it.name !== 'pods');
-    return [
+    return el('dl', null,
       item('nodes', whole(found.nodes)),
       item('pods', whole(found.pods), `${whole(found.pending)} pending`),
       ...resources.map((it) => {
         const share = it.requested / it.allocatable;
         return item(brief(it.name), percent(share), used(it.requested, it.allocatable, it), share);
       }),
-      ...(found.notes.length ? [notes(found.notes)] : []),
-    ];
+      found.notes.length > 0 && notes(found.notes));
   });
 }
 

@@ -343,7 +343,7 @@ export class FleetMap {
     context.font = `${11 * ratio}px system-ui, sans-serif`;
     context.textBaseline = 'middle';
     context.fillStyle = colors.ink;
-    context.fillText(this.#cut(context, name, side - 2 * pad - 6 * ratio), left + pad, top + 11 * ratio);
+    context.fillText(this.#end(context, name, side - 2 * pad - 6 * ratio), left + pad, top + 11 * ratio);
     const shown = this.#resources.map((it, at) => at).filter((at) => allocatable[at] > 0);
     const row = Math.min((side - 22 * ratio) / shown.length, 18 * ratio);
     const isLabeled = side >= 100 * ratio && row >= 13 * ratio;
@@ -374,14 +374,15 @@ export class FleetMap {
       // A heading stays in view while its block is.
       const at = Math.max(left * scale + x, 8);
       const room = (left + width) * scale + x - at;
-      if (room > 20) context.fillText(this.#cut(context, value, room * ratio), at * ratio, (bottom * scale + y) * ratio);
+      // The text ends just above what it names.
+      if (room > 20) context.fillText(this.#cut(context, value, room * ratio), at * ratio, (bottom * scale + y - 4) * ratio);
     };
     context.font = `600 ${12 * ratio}px system-ui, sans-serif`;
     context.fillStyle = this.#colors.ink;
-    for (const it of this.#plan.headings) text(it.text, it.x, it.y + 13, it.width);
+    for (const it of this.#plan.headings) text(it.text, it.x, it.y + 23, it.width);
     context.font = `${11 * ratio}px system-ui, sans-serif`;
     context.fillStyle = this.#colors.soft;
-    for (const it of this.#plan.blocks) text(`${it.pool ?? 'no pool'} · ${it.nodes.length}`, it.x, it.y - 4, Math.max(it.width, 92));
+    for (const it of this.#plan.blocks) text(`${it.pool ?? 'no pool'} · ${it.nodes.length}`, it.x, it.y, Math.max(it.width, 92));
   }
 
   /** The text, cut to a width on the canvas. */
@@ -390,6 +391,14 @@ export class FleetMap {
     let length = Math.floor((text.length * width) / context.measureText(text).width);
     while (length > 1 && context.measureText(`${text.slice(0, length)}…`).width > width) length--;
     return length > 1 ? `${text.slice(0, length)}…` : '';
+  }
+
+  /** The end of a name: the names of a pool differ there. */
+  #end(context, text, width) {
+    let from = 0;
+    const cut = () => (from ? `…${text.slice(from)}` : text);
+    while (from < text.length && context.measureText(cut()).width > width) from++;
+    return cut();
   }
 
   /** The node at a point of the canvas, or -1. O(pools). */

@@ -82,7 +82,7 @@ function figures(answer) {
     ['nodes', answer.nodes], ['added', answer.added], ['moved', moved], ['placed anew', own('placed') - moved],
     ['without a node', own('unplaced'), 'bad'], ['lost', own('lost'), 'bad'], ['blocked', own('blocked'), 'bad'], ['preempted', own('preempted')],
   ];
-  return el('dl', { class: 'figures' }, all.filter(([name, value]) => value > 0 || name === 'nodes' || name === 'moved').map(([name, value, tone]) =>
+  return el('dl', { class: 'figures' }, all.filter(([name, value]) => value > 0 || name === 'nodes').map(([name, value, tone]) =>
     el('div', { class: tone }, el('dt', null, name), el('dd', null, whole(value)))));
 }
 

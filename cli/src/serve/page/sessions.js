@@ -1,7 +1,7 @@
 // Sessions: forks of the cluster with a change. The active one is named in the address, so a link shares it.
 
 import { drop, get } from './api.js';
-import { announce, answer, count, el, empty, failure, fill } from './dom.js';
+import { announce, answer, count, el, empty, failure, fill, LISTED, rest } from './dom.js';
 import { go, route, session } from './route.js';
 import { inWords } from './question.js';
 
@@ -25,14 +25,15 @@ export async function banner(box) {
         el('small', null, ` on generation ${found.generation}${found.parent ? ` and session ${found.parent}` : ''}, until ${new Date(found.expires).toLocaleTimeString()}`)),
       undo, found.parent && leave);
   } catch (error) {
-    return fill(box, failure(error), leave);
+    return fill(box, el('p', { role: 'alert' }, el('b', null, `${error.title}: `), error.detail), leave);
   }
 }
 
 /** Shows the tree of the sessions in `box`. */
 export function tree(box) {
-  return answer(box, 'Loading the sessions…', () => get('sessions'), ({ sessions }) => {
-    if (!sessions.length) return empty('No sessions', 'Ask a question and keep its answer as a session: later questions then start from the changed cluster.');
+  return answer(box, 'Loading the sessions…', () => get('sessions'), ({ sessions: all }) => {
+    if (!all.length) return empty('No sessions', 'Ask a question and keep its answer as a session: later questions then start from the changed cluster.');
+    const sessions = newest(all);
     const known = new Set(sessions.map(({ id }) => id));
     const branch = (parent) => {
       const children = sessions.filter((it) => (parent === null ? !known.has(it.parent) : it.parent === parent));
@@ -41,8 +42,17 @@ export function tree(box) {
     return [
       el('div', { class: 'session' }, el('button', { type: 'button', class: 'link', 'aria-current': session() === null && 'true', onclick: () => enter(null) }, 'The cluster as loaded')),
       branch(null),
+      rest(all.length),
     ];
   });
+}
+
+/** The newest sessions, and the active one. A session whose parent is left out stands at the top. */
+function newest(all) {
+  const shown = [...all].sort((a, b) => Date.parse(b.created) - Date.parse(a.created)).slice(0, LISTED);
+  const active = all.find((it) => it.id === session());
+  if (active && !shown.includes(active)) shown.push(active);
+  return all.filter((it) => shown.includes(it));
 }
 
 function line({ id, change }, box, sessions) {
