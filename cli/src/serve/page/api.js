@@ -31,7 +31,10 @@ async function ask(method, path, body, { signal } = {}) {
     response = await fetch(url, { method, headers, body: body && JSON.stringify(body), signal });
   } catch (error) {
     if (error.name === 'AbortError') throw error;
-    throw new Problem({ title: 'The server does not answer', detail: 'Check that portolan serve is running.' });
+    throw new Problem({
+      title: 'The server does not answer',
+      detail: 'Check that portolan serve is running.',
+    });
   }
   if (response.status === 204) return null;
   const answer = await response.json().catch(() => null);

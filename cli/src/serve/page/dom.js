@@ -21,7 +21,8 @@ export function fill(element, ...children) {
   return element;
 }
 
-const present = (children) => children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
+const present = (children) =>
+  children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
 
 /** The longest list that is shown. A longer one is cut, with a count of the rest. */
 export const LISTED = 100;
@@ -34,10 +35,25 @@ export const LISTED = 100;
 export function table(caption, columns, rows, { limit = LISTED } = {}) {
   const head = columns.map(({ head, number }) => el('th', { scope: 'col', class: number && 'number' }, head));
   const body = rows.slice(0, limit).map((row) =>
-    el('tr', null, columns.map(({ cell, number, prose }) => el('td', { class: number ? 'number' : prose && 'prose' }, cell(row) ?? ''))),
+    el(
+      'tr',
+      null,
+      columns.map(({ cell, number, prose }) =>
+        el('td', { class: number ? 'number' : prose && 'prose' }, cell(row) ?? ''),
+      ),
+    ),
   );
-  const box = el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': caption },
-    el('table', null, el('caption', null, caption), el('thead', null, el('tr', null, head)), el('tbody', null, body)));
+  const box = el(
+    'div',
+    { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': caption },
+    el(
+      'table',
+      null,
+      el('caption', null, caption),
+      el('thead', null, el('tr', null, head)),
+      el('tbody', null, body),
+    ),
+  );
   return el('div', { class: 'table' }, box, rest(rows.length, limit));
 }
 
@@ -48,10 +64,13 @@ export function rest(all, limit = LISTED) {
 
 /** Returns the state of a failed question. */
 export function failure(problem, retry) {
-  return el('div', { class: 'state error', role: 'alert' },
+  return el(
+    'div',
+    { class: 'state error', role: 'alert' },
     el('p', { class: 'title' }, problem.title ?? 'The page failed'),
     el('p', null, problem.detail ?? (problem.title ? '' : problem.message)),
-    retry && el('button', { type: 'button', onclick: retry }, 'Try again'));
+    retry && el('button', { type: 'button', onclick: retry }, 'Try again'),
+  );
 }
 
 export const loading = (text) => el('div', { class: 'state loading' }, el('p', null, text));
@@ -75,7 +94,10 @@ export async function answer(box, text, question, show) {
   } catch (error) {
     clearTimeout(slow);
     if (!error.title) console.error(error);
-    fill(box, failure(error, () => answer(box, text, question, show)));
+    fill(
+      box,
+      failure(error, () => answer(box, text, question, show)),
+    );
     return undefined;
   } finally {
     box.removeAttribute('aria-busy');

@@ -11,36 +11,68 @@ const roomLatest = new Latest();
 
 /** Explains the pod or controller in `box`. */
 export async function explanation(box, pod) {
-  const found = await answer(box, `Explaining ${pod}…`, () => latest.run((signal) => post('explain', { pod }, { signal })), (found) => {
-    const total = Object.keys(found.nodes ?? {}).length;
-    if (!total && !found.groups) return [el('h2', null, found.pod), el('p', { class: 'headline' }, found.why ?? found.state)];
-    return [
-      el('h2', null, found.pod),
-      el('p', { class: `headline ${found.fits_on > 0 || found.node ? 'good' : 'bad'}` }, found.why),
-      el('p', { class: 'hint' }, `On generation ${whole(found.generation)}`, found.node && `; a placed pod is evaluated as if it were pending`, '.'),
-      total > 0 && heat(found),
-      found.groups.length > 0 && reasons(found.groups),
-      changes(found),
-      found.preemption && preemption(found.preemption),
-      found.fits_on > 0 && scores(found),
-      found.fits_on > 0 && headroom(found.pod),
-      found.message && el('details', null, el('summary', null, 'Message of the scheduler'), el('p', { class: 'message' }, found.message)),
-      found.notes.length > 0 && el('div', null, el('h3', null, 'Notes'), el('ul', null, found.notes.map((text) => el('li', null, text)))),
-    ];
-  });
+  const found = await answer(
+    box,
+    `Explaining ${pod}…`,
+    () => latest.run((signal) => post('explain', { pod }, { signal })),
+    (found) => {
+      const total = Object.keys(found.nodes ?? {}).length;
+      if (!total && !found.groups)
+        return [el('h2', null, found.pod), el('p', { class: 'headline' }, found.why ?? found.state)];
+      return [
+        el('h2', null, found.pod),
+        el('p', { class: `headline ${found.fits_on > 0 || found.node ? 'good' : 'bad'}` }, found.why),
+        el(
+          'p',
+          { class: 'hint' },
+          `On generation ${whole(found.generation)}`,
+          found.node && `; a placed pod is evaluated as if it were pending`,
+          '.',
+        ),
+        total > 0 && heat(found),
+        found.groups.length > 0 && reasons(found.groups),
+        changes(found),
+        found.preemption && preemption(found.preemption),
+        found.fits_on > 0 && scores(found),
+        found.fits_on > 0 && headroom(found.pod),
+        found.message &&
+          el(
+            'details',
+            null,
+            el('summary', null, 'Message of the scheduler'),
+            el('p', { class: 'message' }, found.message),
+          ),
+        found.notes.length > 0 &&
+          el(
+            'div',
+            null,
+            el('h3', null, 'Notes'),
+            el(
+              'ul',
+              null,
+              found.notes.map((text) => el('li', null, text)),
+            ),
+          ),
+      ];
+    },
+  );
   if (found) announce(`${found.pod}: ${found.why ?? found.state}`);
   return found;
 }
 
 function reasons(groups) {
-  return table('Why nodes reject the pod', [
-    { head: 'nodes', number: true, cell: (it) => whole(it.nodes) },
-    { head: 'only this', number: true, cell: (it) => whole(it.alone) },
-    { head: 'reason', prose: true, cell: (it) => it.reason },
-    { head: 'short by', cell: (it) => it.shortfall && shortfall(it.shortfall) },
-    { head: 'plugin', cell: (it) => it.plugin },
-    { head: 'preemption', cell: (it) => (it.code === 'Unschedulable' ? 'may help' : 'does not help') },
-  ], [...groups].sort((a, b) => b.nodes - a.nodes));
+  return table(
+    'Why nodes reject the pod',
+    [
+      { head: 'nodes', number: true, cell: (it) => whole(it.nodes) },
+      { head: 'only this', number: true, cell: (it) => whole(it.alone) },
+      { head: 'reason', prose: true, cell: (it) => it.reason },
+      { head: 'short by', cell: (it) => it.shortfall && shortfall(it.shortfall) },
+      { head: 'plugin', cell: (it) => it.plugin },
+      { head: 'preemption', cell: (it) => (it.code === 'Unschedulable' ? 'may help' : 'does not help') },
+    ],
+    [...groups].sort((a, b) => b.nodes - a.nodes),
+  );
 }
 
 /** A shortfall, which the API gives in the smallest unit of the resource. */
@@ -48,7 +80,9 @@ function shortfall({ resource, least, median, most }) {
   const text = (value) => {
     if (resource === 'cpu') return `${short(value / 1000)} ${value === 1000 ? 'core' : 'cores'}`;
     if (/^(memory|ephemeral-storage|hugepages-.*)$/.test(resource)) {
-      return value < 2 ** 30 ? `${short(value / 2 ** 20)} MiB` : amount(value / 2 ** 30, { name: resource, unit: 'GiB' });
+      return value < 2 ** 30
+        ? `${short(value / 2 ** 20)} MiB`
+        : amount(value / 2 ** 30, { name: resource, unit: 'GiB' });
     }
     return `${whole(value)} ${brief(resource)}`;
   };
@@ -56,18 +90,49 @@ function shortfall({ resource, least, median, most }) {
 }
 
 function changes({ changes: all, changes_complete: isComplete, fits_on: fits }) {
-  if (!all.length) return !fits && el('p', { class: 'hint' }, isComplete ? 'No change was found that makes the pod fit.' : 'No change was found before the search ended.');
-  return el('div', null,
-    table('Changes that would make the pod fit', [
-      { head: 'change', prose: true, cell: (it) => [it.what, ...it.notes].join('; ') },
-      { head: 'nodes', number: true, cell: (it) => `${it.is_complete ? '' : '≥ '}${whole(it.nodes)}` },
-      { head: 'for example', cell: (it) => it.examples.slice(0, 3).join(', ') },
-      { head: el('span', { class: 'quiet' }, 'Action'), cell: (it) => {
-        const question = expressed(it);
-        return question && el('button', { type: 'button', 'aria-label': `Try it: ${it.what}`, onclick: () => go('what-if', { ask: JSON.stringify(question) }) }, 'Try it');
-      } },
-    ], all),
-    !isComplete && el('p', { class: 'hint' }, 'The search ended before all changes were tried.'));
+  if (!all.length)
+    return (
+      !fits &&
+      el(
+        'p',
+        { class: 'hint' },
+        isComplete
+          ? 'No change was found that makes the pod fit.'
+          : 'No change was found before the search ended.',
+      )
+    );
+  return el(
+    'div',
+    null,
+    table(
+      'Changes that would make the pod fit',
+      [
+        { head: 'change', prose: true, cell: (it) => [it.what, ...it.notes].join('; ') },
+        { head: 'nodes', number: true, cell: (it) => `${it.is_complete ? '' : '≥ '}${whole(it.nodes)}` },
+        { head: 'for example', cell: (it) => it.examples.slice(0, 3).join(', ') },
+        {
+          head: el('span', { class: 'quiet' }, 'Action'),
+          cell: (it) => {
+            const question = expressed(it);
+            return (
+              question &&
+              el(
+                'button',
+                {
+                  type: 'button',
+                  'aria-label': `Try it: ${it.what}`,
+                  onclick: () => go('what-if', { ask: JSON.stringify(question) }),
+                },
+                'Try it',
+              )
+            );
+          },
+        },
+      ],
+      all,
+    ),
+    !isComplete && el('p', { class: 'hint' }, 'The search ended before all changes were tried.'),
+  );
 }
 
 /**
@@ -78,7 +143,8 @@ function changes({ changes: all, changes_complete: isComplete, fits_on: fits }) 
 function expressed({ steps }) {
   const pods = [];
   for (const { kind, what } of steps) {
-    const [, names] = (kind === 'evict' && /^evict (\S+\/\S+(?:, \S+\/\S+)*) from node \S+$/.exec(what)) || [];
+    const [, names] =
+      (kind === 'evict' && /^evict (\S+\/\S+(?:, \S+\/\S+)*) from node \S+$/.exec(what)) || [];
     if (!names) return null;
     pods.push(...names.split(', ').map((name) => `pod/${name.split('/')[1]}`));
   }
@@ -86,27 +152,59 @@ function expressed({ steps }) {
 }
 
 function preemption({ node, victims, budget_violations: violations }) {
-  return el('div', null,
-    table(`Preemption on node ${node} would evict ${count(victims.length, 'pod')}`, [
-      { head: 'victim', cell: (it) => it.pod },
-      { head: 'state', cell: (it) => (it.is_terminating ? 'terminating' : 'running') },
-    ], victims),
-    violations > 0 && el('p', { class: 'bad' }, `${count(violations, 'eviction')} would violate a disruption budget.`));
+  return el(
+    'div',
+    null,
+    table(
+      `Preemption on node ${node} would evict ${count(victims.length, 'pod')}`,
+      [
+        { head: 'victim', cell: (it) => it.pod },
+        { head: 'state', cell: (it) => (it.is_terminating ? 'terminating' : 'running') },
+      ],
+      victims,
+    ),
+    violations > 0 &&
+      el('p', { class: 'bad' }, `${count(violations, 'eviction')} would violate a disruption budget.`),
+  );
 }
 
 /** The ten best nodes with their scores. */
 function scores({ nodes }) {
-  const best = Object.entries(nodes).filter(([, it]) => it.fits).sort(([, a], [, b]) => b.total - a.total).slice(0, 10);
+  const best = Object.entries(nodes)
+    .filter(([, it]) => it.fits)
+    .sort(([, a], [, b]) => b.total - a.total)
+    .slice(0, 10);
   // A plugin that scores no node adds a column without information.
-  const plugins = [...new Set(best.flatMap(([, it]) => it.scores.filter(({ weighted }) => weighted).map(({ plugin }) => plugin)))];
-  return table('The best nodes by score', [
-    { head: 'node', cell: ([name]) => name },
-    { head: 'total', number: true, cell: ([, it]) => whole(it.total) },
-    ...plugins.map((plugin) => ({ head: plugin, number: true, cell: ([, it]) => whole(it.scores.find((score) => score.plugin === plugin)?.weighted ?? 0) })),
-  ], best);
+  const plugins = [
+    ...new Set(
+      best.flatMap(([, it]) => it.scores.filter(({ weighted }) => weighted).map(({ plugin }) => plugin)),
+    ),
+  ];
+  return table(
+    'The best nodes by score',
+    [
+      { head: 'node', cell: ([name]) => name },
+      { head: 'total', number: true, cell: ([, it]) => whole(it.total) },
+      ...plugins.map((plugin) => ({
+        head: plugin,
+        number: true,
+        cell: ([, it]) => whole(it.scores.find((score) => score.plugin === plugin)?.weighted ?? 0),
+      })),
+    ],
+    best,
+  );
 }
 
 function headroom(pod) {
   const box = el('div');
-  return el('div', null, el('button', { type: 'button', onclick: () => room(box, roomLatest, { pod }) }, 'How many more pods of this shape fit?'), box);
+  return el(
+    'div',
+    null,
+    el(
+      'button',
+      { type: 'button', onclick: () => room(box, roomLatest, { pod }) },
+      'How many more pods of this shape fit?',
+    ),
+    box,
+  );
 }

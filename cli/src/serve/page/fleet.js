@@ -1,7 +1,20 @@
 // Fleet: a tile a node, by zone and pool; search, selection, stranded capacity and headroom.
 
 import { get, Latest } from './api.js';
-import { amount, announce, brief, count, el, empty, failure, fill, loading, percent, table, whole } from './dom.js';
+import {
+  amount,
+  announce,
+  brief,
+  count,
+  el,
+  empty,
+  failure,
+  fill,
+  loading,
+  percent,
+  table,
+  whole,
+} from './dom.js';
 import { headroom } from './headroom.js';
 import { CORDONED, FleetMap, STRANDED, swatch, TAINTED } from './map.js';
 import { panel } from './node.js';
@@ -23,17 +36,44 @@ export default function create(root) {
   let matches = null;
   let params = {};
 
-  const by = el('select', { id: 'by', onchange: () => { note({ by: by.value }); color(); } });
+  const by = el('select', {
+    id: 'by',
+    onchange: () => {
+      note({ by: by.value });
+      color();
+    },
+  });
   const search = el('input', {
-    id: 'search', type: 'search', autocomplete: 'off', spellcheck: 'false', placeholder: 'name, zone, pool or taint',
-    oninput: () => { note({ q: search.value }); find(); },
+    id: 'search',
+    type: 'search',
+    autocomplete: 'off',
+    spellcheck: 'false',
+    placeholder: 'name, zone, pool or taint',
+    oninput: () => {
+      note({ q: search.value });
+      find();
+    },
   });
   const found = el('span', { class: 'found', role: 'status' });
-  const pick = el('button', { type: 'button', hidden: true, onclick: () => select([...matches]) }, 'Select these');
-  const asTable = el('input', { type: 'checkbox', id: 'as-table', onchange: () => { note({ table: asTable.checked ? '1' : null }); arrange(); } });
+  const pick = el(
+    'button',
+    { type: 'button', hidden: true, onclick: () => select([...matches]) },
+    'Select these',
+  );
+  const asTable = el('input', {
+    type: 'checkbox',
+    id: 'as-table',
+    onchange: () => {
+      note({ table: asTable.checked ? '1' : null });
+      arrange();
+    },
+  });
   const stranded = el('p', { class: 'stranded', id: 'stranded' });
   const canvas = el('canvas', {
-    tabindex: 0, role: 'application', 'aria-label': 'Map of the nodes', 'aria-describedby': 'keys',
+    tabindex: 0,
+    role: 'application',
+    'aria-label': 'Map of the nodes',
+    'aria-describedby': 'keys',
   });
   const tip = el('div', { class: 'tip', hidden: true });
   const side = el('aside', { class: 'panel', 'aria-label': 'Node', tabindex: -1, hidden: true });
@@ -41,22 +81,61 @@ export default function create(root) {
   const chosen = el('div', { class: 'chosen', hidden: true, role: 'group', 'aria-label': 'Selection' });
   const legend = el('ul', { class: 'legend' });
   const state = el('div');
-  const button = (label, text, action) => el('button', { type: 'button', class: 'square', 'aria-label': label, title: label, onclick: action }, text);
-  const stage = el('div', { class: 'stage' }, canvas, tip,
-    el('div', { class: 'zoom' },
+  const button = (label, text, action) =>
+    el(
+      'button',
+      { type: 'button', class: 'square', 'aria-label': label, title: label, onclick: action },
+      text,
+    );
+  const stage = el(
+    'div',
+    { class: 'stage' },
+    canvas,
+    tip,
+    el(
+      'div',
+      { class: 'zoom' },
       button('Zoom in', '+', () => map.zoom(1.6)),
       button('Zoom out', '−', () => map.zoom(1 / 1.6)),
-      button('Show all nodes', '⤢', () => map.fit())));
+      button('Show all nodes', '⤢', () => map.fit()),
+    ),
+  );
   const map = new FleetMap(canvas, { hover, open: (node) => open(fleet.nodes[node].name), select });
-  const body = el('div', { hidden: true },
-    el('div', { class: 'tools' },
-      el('label', { for: 'by' }, 'Fill by'), by,
-      el('label', { for: 'search' }, 'Find nodes'), search, found, pick,
-      el('label', { class: 'check' }, asTable, 'Table')),
+  const body = el(
+    'div',
+    { hidden: true },
+    el(
+      'div',
+      { class: 'tools' },
+      el('label', { for: 'by' }, 'Fill by'),
+      by,
+      el('label', { for: 'search' }, 'Find nodes'),
+      search,
+      found,
+      pick,
+      el('label', { class: 'check' }, asTable, 'Table'),
+    ),
     stranded,
-    el('div', { class: 'split' }, el('div', { class: 'grow' }, stage, list, chosen, legend,
-      el('p', { id: 'keys', class: 'hint' }, 'Drag to pan, scroll to zoom, click to open. Shift and click, or Shift and drag, to select. Keyboard: arrows, Enter, Space, +, −, 0.')), side),
-    headroom());
+    el(
+      'div',
+      { class: 'split' },
+      el(
+        'div',
+        { class: 'grow' },
+        stage,
+        list,
+        chosen,
+        legend,
+        el(
+          'p',
+          { id: 'keys', class: 'hint' },
+          'Drag to pan, scroll to zoom, click to open. Shift and click, or Shift and drag, to select. Keyboard: arrows, Enter, Space, +, −, 0.',
+        ),
+      ),
+      side,
+    ),
+    headroom(),
+  );
   root.append(state, body);
   side.addEventListener('keydown', ({ key }) => key === 'Escape' && close());
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => fleet && explain());
@@ -84,18 +163,37 @@ export default function create(root) {
     index = new Map(nodes.map(({ name }, at) => [name, at]));
     names_ = nodes.map(({ name }) => name);
     const value = by.value || params.by;
-    fill(by, resources.filter((it) => it.name !== 'pods' || resources.length === 1).concat(resources.filter((it) => it.name === 'pods'))
-      .map((it) => el('option', { value: it.name }, it.name)));
+    fill(
+      by,
+      resources
+        .filter((it) => it.name !== 'pods' || resources.length === 1)
+        .concat(resources.filter((it) => it.name === 'pods'))
+        .map((it) => el('option', { value: it.name }, it.name)),
+    );
     by.value = resources.some((it) => it.name === value) ? value : resources[0]?.name;
     const waste = strand(fleet);
-    fleet.flags = Uint8Array.from(nodes, (it, at) => (it.is_cordoned ? CORDONED : 0) | (tainted(it) ? TAINTED : 0) | (waste.nodes.has(at) ? STRANDED : 0));
+    fleet.flags = Uint8Array.from(
+      nodes,
+      (it, at) =>
+        (it.is_cordoned ? CORDONED : 0) | (tainted(it) ? TAINTED : 0) | (waste.nodes.has(at) ? STRANDED : 0),
+    );
     map.set(nodes, resources, fleet.flags);
     selected = new Set(names.map((name) => index.get(name)).filter((at) => at !== undefined));
     map.select(selected);
-    fill(stranded, waste.nodes.size
-      ? [el('b', null, `Stranded on ${count(waste.nodes.size, 'node')}: `), waste.sums.map((it) => amount(it.free, it)).join(', '),
-        el('small', null, ` One resource is at least ${FULL * 100} % requested, and another at most ${FREE * 100} %: its free amount can hardly be used.`)]
-      : el('small', null, 'No stranded capacity: no node has one resource full and another mostly free.'));
+    fill(
+      stranded,
+      waste.nodes.size
+        ? [
+            el('b', null, `Stranded on ${count(waste.nodes.size, 'node')}: `),
+            waste.sums.map((it) => amount(it.free, it)).join(', '),
+            el(
+              'small',
+              null,
+              ` One resource is at least ${FULL * 100} % requested, and another at most ${FREE * 100} %: its free amount can hardly be used.`,
+            ),
+          ]
+        : el('small', null, 'No stranded capacity: no node has one resource full and another mostly free.'),
+    );
     explain();
     color();
     find();
@@ -104,8 +202,16 @@ export default function create(root) {
   let names_ = [];
 
   function color() {
-    map.by(Math.max(0, fleet.resources.findIndex((it) => it.name === by.value)));
-    canvas.setAttribute('aria-label', `Map of ${count(fleet.nodes.length, 'node')}, filled by ${by.value}. Tick Table for the same as a table.`);
+    map.by(
+      Math.max(
+        0,
+        fleet.resources.findIndex((it) => it.name === by.value),
+      ),
+    );
+    canvas.setAttribute(
+      'aria-label',
+      `Map of ${count(fleet.nodes.length, 'node')}, filled by ${by.value}. Tick Table for the same as a table.`,
+    );
     arrange();
   }
 
@@ -115,7 +221,15 @@ export default function create(root) {
       swatch(picture, what);
       return el('li', null, picture, text);
     };
-    fill(legend, entry('levels', 'empty to full'), entry('over', 'over 100 %'), entry(STRANDED, 'stranded'), entry(CORDONED, 'cordoned'), entry(TAINTED, 'tainted'));
+    fill(
+      legend,
+      entry('levels', 'empty to full'),
+      entry('over', 'over 100 %'),
+      entry('none', 'without the resource'),
+      entry(STRANDED, 'stranded'),
+      entry(CORDONED, 'cordoned'),
+      entry(TAINTED, 'tainted'),
+    );
   }
 
   /** Highlights the nodes that match the search. */
@@ -136,21 +250,51 @@ export default function create(root) {
     stage.hidden = legend.hidden = asTable.checked;
     list.hidden = !asTable.checked;
     if (!asTable.checked || !fleet) return;
-    const resource = Math.max(0, fleet.resources.findIndex((it) => it.name === by.value));
-    const share = (it) => (it.allocatable[resource] > 0 ? it.requested[resource] / it.allocatable[resource] : -1);
-    const rows = fleet.nodes.filter((_, at) => !matches || matches.has(at)).sort((a, b) => share(b) - share(a));
-    fill(list, table(`Nodes, the fullest by ${by.value} first`, [
-      { head: el('span', { class: 'quiet' }, 'Select'), cell: (it) => el('input', {
-        type: 'checkbox', 'aria-label': `Select ${it.name}`, checked: selected.has(index.get(it.name)), onchange: () => select([index.get(it.name)], true) }) },
-      { head: 'node', cell: (it) => el('button', { type: 'button', class: 'link', onclick: () => open(it.name) }, it.name) },
-      { head: 'zone', cell: (it) => it.zone },
-      { head: 'pool', cell: (it) => it.pool },
-      { head: 'pods', number: true, cell: (it) => whole(it.pods) },
-      ...fleet.resources.map((resource, at) => ({ resource, at })).filter(({ resource }) => resource.name !== 'pods').map(({ resource, at }) => ({
-        head: brief(resource.name), number: true,
-        cell: (it) => (it.allocatable[at] > 0 ? percent(it.requested[at] / it.allocatable[at]) : '') })),
-      { head: 'state', cell: (it) => states(it, fleet.flags[index.get(it.name)]).join(', ') },
-    ], rows));
+    const resource = Math.max(
+      0,
+      fleet.resources.findIndex((it) => it.name === by.value),
+    );
+    const share = (it) =>
+      it.allocatable[resource] > 0 ? it.requested[resource] / it.allocatable[resource] : -1;
+    const rows = fleet.nodes
+      .filter((_, at) => !matches || matches.has(at))
+      .sort((a, b) => share(b) - share(a));
+    fill(
+      list,
+      table(
+        `Nodes, the fullest by ${by.value} first`,
+        [
+          {
+            head: el('span', { class: 'quiet' }, 'Select'),
+            cell: (it) =>
+              el('input', {
+                type: 'checkbox',
+                'aria-label': `Select ${it.name}`,
+                checked: selected.has(index.get(it.name)),
+                onchange: () => select([index.get(it.name)], true),
+              }),
+          },
+          {
+            head: 'node',
+            cell: (it) =>
+              el('button', { type: 'button', class: 'link', onclick: () => open(it.name) }, it.name),
+          },
+          { head: 'zone', cell: (it) => it.zone },
+          { head: 'pool', cell: (it) => it.pool },
+          { head: 'pods', number: true, cell: (it) => whole(it.pods) },
+          ...fleet.resources
+            .map((resource, at) => ({ resource, at }))
+            .filter(({ resource }) => resource.name !== 'pods')
+            .map(({ resource, at }) => ({
+              head: brief(resource.name),
+              number: true,
+              cell: (it) => (it.allocatable[at] > 0 ? percent(it.requested[at] / it.allocatable[at]) : ''),
+            })),
+          { head: 'state', cell: (it) => states(it, fleet.flags[index.get(it.name)]).join(', ') },
+        ],
+        rows,
+      ),
+    );
   }
 
   function states(node, flags) {
@@ -161,14 +305,39 @@ export default function create(root) {
     tip.hidden = node < 0;
     if (node < 0) return;
     const it = fleet.nodes[node];
-    const lines = fleet.resources.flatMap((resource, at) => it.allocatable[at] > 0
-      ? [[brief(resource.name), `${percent(it.requested[at] / it.allocatable[at])} of ${amount(it.allocatable[at], resource)}`]] : []);
+    const lines = fleet.resources.flatMap((resource, at) =>
+      it.allocatable[at] > 0
+        ? [
+            [
+              brief(resource.name),
+              `${percent(it.requested[at] / it.allocatable[at])} of ${amount(it.allocatable[at], resource)}`,
+            ],
+          ]
+        : [],
+    );
     const more = states(it, fleet.flags[node]);
-    fill(tip, el('b', null, it.name), el('dl', null, lines.map(([name, value]) => [el('dt', null, name), el('dd', null, value)]).flat()), more.length > 0 && el('p', null, more.join(', ')));
+    fill(
+      tip,
+      el('b', null, it.name),
+      el('dl', null, lines.map(([name, value]) => [el('dt', null, name), el('dd', null, value)]).flat()),
+      more.length > 0 && el('p', null, more.join(', ')),
+    );
     const { clientWidth: width, clientHeight: height } = stage;
     tip.style.left = `${Math.max(0, Math.min(at.x + 14, width - tip.offsetWidth - 4))}px`;
     tip.style.top = `${at.y + 14 + tip.offsetHeight > height ? Math.max(0, at.y - tip.offsetHeight - 10) : at.y + 14}px`;
-    if (isKeyboard) announce([it.name, it.zone, it.pool, ...lines.map((line) => line.join(' ')), ...more, selected.has(node) && 'selected'].filter(Boolean).join(', '));
+    if (isKeyboard)
+      announce(
+        [
+          it.name,
+          it.zone,
+          it.pool,
+          ...lines.map((line) => line.join(' ')),
+          ...more,
+          selected.has(node) && 'selected',
+        ]
+          .filter(Boolean)
+          .join(', '),
+      );
   }
 
   /** Opens the panel of a node. The focus moves to it, and back to the map when it is closed. */
@@ -198,14 +367,25 @@ export default function create(root) {
     const names = [...selected].map((node) => names_[node]);
     note({ select: names.length <= LINKED ? names.join(',') : null });
     chosen.hidden = !names.length;
-    const hand = (field, text) => el('button', { type: 'button', onclick: () => go('what-if', { draft: JSON.stringify({ [field]: names }) }) }, text);
+    const hand = (field, text) =>
+      el(
+        'button',
+        { type: 'button', onclick: () => go('what-if', { draft: JSON.stringify({ [field]: names }) }) },
+        text,
+      );
     const clear = () => {
       selected.clear();
       map.select(selected);
       choose();
       arrange();
     };
-    fill(chosen, el('b', null, `${count(names.length, 'node')} selected`), hand('drain', 'Drain…'), hand('fail_node', 'Fail…'), el('button', { type: 'button', class: 'plain', onclick: clear }, 'Clear'));
+    fill(
+      chosen,
+      el('b', null, `${count(names.length, 'node')} selected`),
+      hand('drain', 'Drain…'),
+      hand('fail_node', 'Fail…'),
+      el('button', { type: 'button', class: 'plain', onclick: clear }, 'Clear'),
+    );
   }
 
   function show(next) {
@@ -216,7 +396,12 @@ export default function create(root) {
     const follow = () => {
       if (!fleet) return;
       if (before.select === undefined && next.select && !selected.size) {
-        select(next.select.split(',').map((name) => index.get(name)).filter((at) => at !== undefined));
+        select(
+          next.select
+            .split(',')
+            .map((name) => index.get(name))
+            .filter((at) => at !== undefined),
+        );
       }
       const node = index.get(next.node) ?? -1;
       map.opened(node);
@@ -239,7 +424,10 @@ export default function create(root) {
 
 /** Whether the node has another taint than the one that every cordoned node has. */
 function tainted({ is_cordoned: isCordoned, taints }) {
-  return taints.length > (isCordoned && taints.some((it) => it.startsWith('node.kubernetes.io/unschedulable')) ? 1 : 0);
+  return (
+    taints.length >
+    (isCordoned && taints.some((it) => it.startsWith('node.kubernetes.io/unschedulable')) ? 1 : 0)
+  );
 }
 
 /**
@@ -260,5 +448,8 @@ function strand({ nodes, resources }) {
       free[at] += allocatable[at] - requested[at];
     });
   });
-  return { nodes: stranded, sums: resources.map((it, at) => ({ ...it, free: free[at] })).filter((it) => it.free > 0) };
+  return {
+    nodes: stranded,
+    sums: resources.map((it, at) => ({ ...it, free: free[at] })).filter((it) => it.free > 0),
+  };
 }

@@ -12,30 +12,59 @@ export function headroom() {
   const latest = new Latest();
   const ask = (event) => {
     event.preventDefault();
-    const more = other.value.split(/[\s,]+/).filter(Boolean).map((part) => part.split('='));
-    const all = [['cpu', cpu.value.trim()], ['memory', memory.value.trim()], ...more].filter(([, value]) => value);
+    const more = other.value
+      .split(/[\s,]+/)
+      .filter(Boolean)
+      .map((part) => part.split('='));
+    const all = [['cpu', cpu.value.trim()], ['memory', memory.value.trim()], ...more].filter(
+      ([, value]) => value,
+    );
     run(box, latest, { requests: Object.fromEntries(all) });
   };
-  return el('details', { class: 'card' },
+  return el(
+    'details',
+    { class: 'card' },
     el('summary', null, 'Headroom: how many more pods fit?'),
-    el('form', { class: 'tools', onsubmit: ask },
-      el('label', { for: 'room-cpu' }, 'cpu'), cpu,
-      el('label', { for: 'room-memory' }, 'memory'), memory,
-      el('label', { for: 'room-other' }, 'other'), other,
-      el('button', { class: 'primary' }, 'Ask')),
-    box);
+    el(
+      'form',
+      { class: 'tools', onsubmit: ask },
+      el('label', { for: 'room-cpu' }, 'cpu'),
+      cpu,
+      el('label', { for: 'room-memory' }, 'memory'),
+      memory,
+      el('label', { for: 'room-other' }, 'other'),
+      other,
+      el('button', { class: 'primary' }, 'Ask'),
+    ),
+    box,
+  );
 }
 
 /** Asks with a body of the API and shows the answer in `box`. */
 export async function run(box, latest, body) {
-  const found = await answer(box, 'Counting…', () => latest.run((signal) => post('headroom', body, { signal })), (found) => [
-    el('p', { class: 'headline' }, `${count(found.count, 'more pod')} of this shape`, found.count === 1 ? ' fits' : ' fit'),
-    found.by.length > 0 && table('By pool and zone', [
-      { head: 'pool', cell: (it) => it.pool ?? 'no pool' },
-      { head: 'zone', cell: (it) => it.zone ?? 'no zone' },
-      { head: 'nodes', number: true, cell: (it) => whole(it.nodes) },
-      { head: 'more pods', number: true, cell: (it) => whole(it.count) },
-    ], [...found.by].sort((a, b) => b.count - a.count)),
-  ]);
+  const found = await answer(
+    box,
+    'Counting…',
+    () => latest.run((signal) => post('headroom', body, { signal })),
+    (found) => [
+      el(
+        'p',
+        { class: 'headline' },
+        `${count(found.count, 'more pod')} of this shape`,
+        found.count === 1 ? ' fits' : ' fit',
+      ),
+      found.by.length > 0 &&
+        table(
+          'By pool and zone',
+          [
+            { head: 'pool', cell: (it) => it.pool ?? 'no pool' },
+            { head: 'zone', cell: (it) => it.zone ?? 'no zone' },
+            { head: 'nodes', number: true, cell: (it) => whole(it.nodes) },
+            { head: 'more pods', number: true, cell: (it) => whole(it.count) },
+          ],
+          [...found.by].sort((a, b) => b.count - a.count),
+        ),
+    ],
+  );
   if (found) announce(`${count(found.count, 'more pod')} of this shape`);
 }

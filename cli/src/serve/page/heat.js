@@ -21,7 +21,10 @@ export function heat({ nodes, fits_on: fits }) {
     return status ? (status.code === 'Unschedulable' ? 1 : 2) : 0;
   };
   const signature = (name) => plugins.map(([plugin]) => value(plugin, name)).join('');
-  const order = names.map((name) => ({ name, key: signature(name) })).sort((a, b) => (a.key < b.key) - (a.key > b.key)).map(({ name }) => name);
+  const order = names
+    .map((name) => ({ name, key: signature(name) }))
+    .sort((a, b) => (a.key < b.key) - (a.key > b.key))
+    .map(({ name }) => name);
   const rows = [...plugins.map(([plugin]) => plugin), ...(fits ? [FITS] : [])];
   const canvas = el('canvas', {
     role: 'img',
@@ -41,7 +44,9 @@ export function heat({ nodes, fits_on: fits }) {
     const context = canvas.getContext('2d');
     const colors = palette();
     const columns = Math.min(width, order.length);
-    const [soft, hard, good] = ['--rejects', '--refuses', '--fits'].map((name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim());
+    const [soft, hard, good] = ['--rejects', '--refuses', '--fits'].map((name) =>
+      getComputedStyle(document.documentElement).getPropertyValue(name).trim(),
+    );
     rows.forEach((row, line) => {
       const top = Math.round(line * ROW * ratio);
       const thick = Math.round((ROW - 3) * ratio);
@@ -68,17 +73,29 @@ export function heat({ nodes, fits_on: fits }) {
     });
   }
 
-  const nodeAt = (event) => order[Math.min(order.length - 1, Math.max(0, Math.floor((event.offsetX / canvas.clientWidth) * order.length)))];
+  const nodeAt = (event) =>
+    order[
+      Math.min(order.length - 1, Math.max(0, Math.floor((event.offsetX / canvas.clientWidth) * order.length)))
+    ];
   canvas.addEventListener('pointermove', (event) => {
     const name = nodeAt(event);
     const all = nodes[name].rejections ?? [];
     tip.hidden = false;
-    tip.replaceChildren(el('b', null, name), ...(all.length ? all.map((it) => el('p', null, `${it.plugin}: ${it.reasons.join('; ')}`)) : [el('p', null, 'The pod fits.')]));
+    tip.replaceChildren(
+      el('b', null, name),
+      ...(all.length
+        ? all.map((it) => el('p', null, `${it.plugin}: ${it.reasons.join('; ')}`))
+        : [el('p', null, 'The pod fits.')]),
+    );
     tip.style.left = `${Math.max(0, Math.min(event.offsetX + 12, canvas.clientWidth - tip.offsetWidth))}px`;
     tip.style.top = `${event.offsetY + 16}px`;
   });
-  canvas.addEventListener('pointerleave', () => { tip.hidden = true; });
-  canvas.addEventListener('click', (event) => go('fleet', { session: route().params.session, node: nodeAt(event) }));
+  canvas.addEventListener('pointerleave', () => {
+    tip.hidden = true;
+  });
+  canvas.addEventListener('click', (event) =>
+    go('fleet', { session: route().params.session, node: nodeAt(event) }),
+  );
   new ResizeObserver(paint).observe(canvas);
   const theme = matchMedia('(prefers-color-scheme: dark)');
   theme.addEventListener('change', function repaint() {
@@ -88,19 +105,43 @@ export function heat({ nodes, fits_on: fits }) {
   });
 
   const all = new Map(plugins);
-  return el('figure', { class: 'heat' },
-    el('figcaption', null, `${count(names.length, 'node')} by plugin that rejects the pod. `,
-      el('span', { class: 'key rejects' }, 'preemption may help'), el('span', { class: 'key refuses' }, 'preemption does not help'), fits > 0 && el('span', { class: 'key fits' }, 'fits')),
-    el('div', { class: 'heat-rows' },
-      el('ol', { 'aria-hidden': 'true' }, rows.map((row) => el('li', null, row === FITS ? 'fits' : row, el('b', null, whole(row === FITS ? fits : all.get(row)))))),
-      box));
+  return el(
+    'figure',
+    { class: 'heat' },
+    el(
+      'figcaption',
+      null,
+      `${count(names.length, 'node')} by plugin that rejects the pod. `,
+      el('span', { class: 'key rejects' }, 'preemption may help'),
+      el('span', { class: 'key refuses' }, 'preemption does not help'),
+      fits > 0 && el('span', { class: 'key fits' }, 'fits'),
+    ),
+    el(
+      'div',
+      { class: 'heat-rows' },
+      el(
+        'ol',
+        { 'aria-hidden': 'true' },
+        rows.map((row) =>
+          el(
+            'li',
+            null,
+            row === FITS ? 'fits' : row,
+            el('b', null, whole(row === FITS ? fits : all.get(row))),
+          ),
+        ),
+      ),
+      box,
+    ),
+  );
 }
 
 /** The plugins that reject nodes with the number of nodes, the most frequent first. */
 function frequent(nodes) {
   const counts = new Map();
   for (const { rejections = [] } of Object.values(nodes)) {
-    for (const plugin of new Set(rejections.map((it) => it.plugin))) counts.set(plugin, (counts.get(plugin) ?? 0) + 1);
+    for (const plugin of new Set(rejections.map((it) => it.plugin)))
+      counts.set(plugin, (counts.get(plugin) ?? 0) + 1);
   }
   return [...counts].sort(([, a], [, b]) => b - a);
 }

@@ -18,7 +18,10 @@ export function group(nodes) {
     const zone = entry(zones, node.zone, () => new Map());
     entry(zone, node.pool, () => []).push(at);
   });
-  return sorted(zones).map(([zone, pools]) => ({ zone, pools: sorted(pools).map(([pool, nodes]) => ({ pool, nodes })) }));
+  return sorted(zones).map(([zone, pools]) => ({
+    zone,
+    pools: sorted(pools).map(([pool, nodes]) => ({ pool, nodes })),
+  }));
 }
 
 /**
@@ -77,7 +80,12 @@ function lines(pools, width) {
 
 /** The fewest rows with which the pools stand side by side. */
 function fewest(line, pitch, width) {
-  const needs = (rows) => line.reduce((sum, { nodes }) => sum + Math.max(columnsOf(nodes.length, rows, pitch, width) * pitch, NARROWEST) + GAP, -GAP);
+  const needs = (rows) =>
+    line.reduce(
+      (sum, { nodes }) =>
+        sum + Math.max(columnsOf(nodes.length, rows, pitch, width) * pitch, NARROWEST) + GAP,
+      -GAP,
+    );
   let [low, high] = [1, Math.max(...line.map(({ nodes }) => nodes.length))];
   while (low < high) {
     const middle = (low + high) >> 1;
@@ -85,7 +93,12 @@ function fewest(line, pitch, width) {
     else low = middle + 1;
   }
   // Pools of one column each may still not fit, then rows are set by the width of one pool.
-  return Math.min(low, Math.max(...line.map(({ nodes }) => Math.ceil(nodes.length / Math.max(1, Math.floor(NARROWEST / pitch))))));
+  return Math.min(
+    low,
+    Math.max(
+      ...line.map(({ nodes }) => Math.ceil(nodes.length / Math.max(1, Math.floor(NARROWEST / pitch)))),
+    ),
+  );
 }
 
 function columnsOf(nodes, rows, pitch, width) {

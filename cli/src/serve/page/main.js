@@ -42,35 +42,67 @@ function open() {
 
 function summarize() {
   const box = document.getElementById('summary');
-  return answer(box, 'Loading the cluster…', () => newest.run((signal) => get('summary', { signal })), (found) => {
-    const badge = document.getElementById('pending-count');
-    badge.hidden = !found.pending;
-    fill(badge, whole(found.pending), el('span', { class: 'quiet' }, ' pods'));
-    fill(document.getElementById('source'),
-      found.source, ' · generation ', whole(found.generation), ' · ',
-      el('time', { datetime: found.taken }, new Date(found.taken).toLocaleString()));
-    const resources = found.resources.filter((it) => it.allocatable > 0 && it.name !== 'pods');
-    return el('dl', null,
-      item('nodes', whole(found.nodes)),
-      item('pods', whole(found.pods), `${whole(found.pending)} pending`),
-      ...resources.map((it) => {
-        const share = it.requested / it.allocatable;
-        return item(brief(it.name), percent(share), used(it.requested, it.allocatable, it), share);
-      }),
-      found.notes.length > 0 && notes(found.notes));
-  });
+  return answer(
+    box,
+    'Loading the cluster…',
+    () => newest.run((signal) => get('summary', { signal })),
+    (found) => {
+      const badge = document.getElementById('pending-count');
+      badge.hidden = !found.pending;
+      fill(badge, whole(found.pending), el('span', { class: 'quiet' }, ' pods'));
+      fill(
+        document.getElementById('source'),
+        found.source,
+        ' · generation ',
+        whole(found.generation),
+        ' · ',
+        el('time', { datetime: found.taken }, new Date(found.taken).toLocaleString()),
+      );
+      const resources = found.resources.filter((it) => it.allocatable > 0 && it.name !== 'pods');
+      return el(
+        'dl',
+        null,
+        item('nodes', whole(found.nodes)),
+        item('pods', whole(found.pods), `${whole(found.pending)} pending`),
+        ...resources.map((it) => {
+          const share = it.requested / it.allocatable;
+          return item(brief(it.name), percent(share), used(it.requested, it.allocatable, it), share);
+        }),
+        found.notes.length > 0 && notes(found.notes),
+      );
+    },
+  );
 }
 
 function item(name, value, more, share) {
-  return el('div', null,
+  return el(
+    'div',
+    null,
     el('dt', null, name),
-    el('dd', null, el('b', null, value), share !== undefined && bar(share), more && el('small', null, more)));
+    el('dd', null, el('b', null, value), share !== undefined && bar(share), more && el('small', null, more)),
+  );
 }
 
 function notes(all) {
-  return el('div', null,
+  return el(
+    'div',
+    null,
     el('dt', null, 'notes'),
-    el('dd', null, el('details', null, el('summary', null, count(all.length, 'note')), el('ul', null, all.map((note) => el('li', null, note))))));
+    el(
+      'dd',
+      null,
+      el(
+        'details',
+        null,
+        el('summary', null, count(all.length, 'note')),
+        el(
+          'ul',
+          null,
+          all.map((note) => el('li', null, note)),
+        ),
+      ),
+    ),
+  );
 }
 
 // A cluster may change hundreds of times a second; the page follows it at most every two seconds, and not while it is
@@ -80,7 +112,8 @@ function changed() {
   if (waits || session()) return;
   waits = true;
   setTimeout(async () => {
-    if (document.hidden) await new Promise((done) => document.addEventListener('visibilitychange', done, { once: true }));
+    if (document.hidden)
+      await new Promise((done) => document.addEventListener('visibilitychange', done, { once: true }));
     waits = false;
     await summarize();
     views[route().view]?.refresh?.();

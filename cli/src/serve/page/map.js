@@ -29,8 +29,13 @@ export function palette() {
   });
   return {
     levels: [...levels, read('--over'), read('--surface')],
-    track: read('--track'), ink: read('--ink'), soft: read('--soft'), line: read('--line'),
-    stranded: read('--stranded'), focus: read('--focus'), paper: read('--paper'),
+    track: read('--track'),
+    ink: read('--ink'),
+    soft: read('--soft'),
+    line: read('--line'),
+    stranded: read('--stranded'),
+    focus: read('--focus'),
+    paper: read('--paper'),
   };
 }
 
@@ -72,7 +77,9 @@ export class FleetMap {
     this.#canvas = canvas;
     this.#context = canvas.getContext('2d', { alpha: false });
     this.#on = on;
-    addEventListener('resize', () => { this.#isResized = true; });
+    addEventListener('resize', () => {
+      this.#isResized = true;
+    });
     new ResizeObserver(() => this.#resize()).observe(canvas);
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
       this.#colors = palette();
@@ -83,7 +90,8 @@ export class FleetMap {
 
   /** Shows the nodes. The camera stays if their number and groups do not change. */
   set(nodes, resources, flags) {
-    const isSame = nodes.length === this.#nodes.length && nodes.every((it, at) => it.name === this.#nodes[at].name);
+    const isSame =
+      nodes.length === this.#nodes.length && nodes.every((it, at) => it.name === this.#nodes[at].name);
     [this.#nodes, this.#resources, this.#flags] = [nodes, resources, flags];
     if (!isSame || !this.#plan) {
       this.#zones = group(nodes);
@@ -96,7 +104,9 @@ export class FleetMap {
 
   /** Colours the tiles by a resource. O(nodes). */
   by(resource) {
-    this.#shares = Float32Array.from(this.#nodes, ({ requested, allocatable }) => allocatable[resource] > 0 ? requested[resource] / allocatable[resource] : NaN);
+    this.#shares = Float32Array.from(this.#nodes, ({ requested, allocatable }) =>
+      allocatable[resource] > 0 ? requested[resource] / allocatable[resource] : NaN,
+    );
     this.#byLevel = Array.from({ length: NONE + 1 }, () => []);
     this.#shares.forEach((share, node) => this.#byLevel[levelOf(share)].push(node));
     this.draw();
@@ -155,7 +165,10 @@ export class FleetMap {
   zoom(factor, x = this.#size.width / 2, y = this.#size.height / 2) {
     if (!this.#plan) return;
     const camera = this.#camera;
-    const scale = Math.min(Math.max(1, 160 / this.#plan.pitch), Math.max(this.#smallest(), camera.scale * factor));
+    const scale = Math.min(
+      Math.max(1, 160 / this.#plan.pitch),
+      Math.max(this.#smallest(), camera.scale * factor),
+    );
     this.#isHome = scale === this.#smallest();
     camera.x = x - ((x - camera.x) * scale) / camera.scale;
     camera.y = y - ((y - camera.y) * scale) / camera.scale;
@@ -171,7 +184,9 @@ export class FleetMap {
     this.#camera.x += Math.round(x * ratio) / ratio;
     this.#camera.y += Math.round(y * ratio) / ratio;
     this.#bound();
-    const [right, down] = [(this.#camera.x - from.x) * ratio, (this.#camera.y - from.y) * ratio].map(Math.round);
+    const [right, down] = [(this.#camera.x - from.x) * ratio, (this.#camera.y - from.y) * ratio].map(
+      Math.round,
+    );
     this.#camera.x = from.x + right / ratio;
     this.#camera.y = from.y + down / ratio;
     this.#shift.x += right;
@@ -202,7 +217,8 @@ export class FleetMap {
   #bound() {
     const { scale } = this.#camera;
     const { width, height } = this.#size;
-    const limit = (at, world, view) => Math.min(Math.max(at, Math.min(8, view - world * scale - 8)), Math.max(8, view - world * scale - 8));
+    const limit = (at, world, view) =>
+      Math.min(Math.max(at, Math.min(8, view - world * scale - 8)), Math.max(8, view - world * scale - 8));
     this.#camera.x = limit(this.#camera.x, this.#plan.width, width);
     this.#camera.y = limit(this.#camera.y, this.#plan.height, height);
   }
@@ -210,7 +226,8 @@ export class FleetMap {
   #resize() {
     const { clientWidth: width, clientHeight: height } = this.#canvas;
     const ratio = devicePixelRatio || 1;
-    if (!width || (width === this.#size.width && height === this.#size.height && ratio === this.#size.ratio)) return;
+    if (!width || (width === this.#size.width && height === this.#size.height && ratio === this.#size.ratio))
+      return;
     this.#size = { width, height, ratio };
     this.#canvas.width = Math.round(width * ratio);
     this.#canvas.height = Math.round(height * ratio);
@@ -276,7 +293,7 @@ export class FleetMap {
       const flagged = [];
       this.#byLevel.forEach((nodes, level) => {
         const isPlain = side < 12 || level === NONE;
-        if (isPlain) context.fillStyle = level === NONE ? colors.track : colors.levels[level];
+        if (isPlain) context.fillStyle = level === NONE ? colors.soft : colors.levels[level];
         for (const node of nodes) {
           if (matches && matches.has(node) === isDim) continue;
           const left = this.#left(node);
@@ -285,6 +302,8 @@ export class FleetMap {
           if (this.#flags[node]) flagged.push(node);
           if (side >= DETAILED) {
             this.#details(context, node, left, top, inner);
+          } else if (level === NONE) {
+            dot(context, left, top, inner);
           } else if (isPlain) {
             context.fillRect(left, top, inner, inner);
           } else {
@@ -297,7 +316,14 @@ export class FleetMap {
         }
       });
       context.globalAlpha = isDim ? 0.3 : 1;
-      if (side >= 5) marks(context, colors, ratio, inner, flagged.map((node) => [this.#flags[node], this.#left(node), this.#top(node)]));
+      if (side >= 5)
+        marks(
+          context,
+          colors,
+          ratio,
+          inner,
+          flagged.map((node) => [this.#flags[node], this.#left(node), this.#top(node)]),
+        );
     }
     context.restore();
   }
@@ -312,7 +338,12 @@ export class FleetMap {
       if (node < 0) return;
       context.strokeStyle = color;
       context.lineWidth = line * ratio;
-      context.strokeRect(this.#left(node) - ratio / 2, this.#top(node) - ratio / 2, inner + ratio, inner + ratio);
+      context.strokeRect(
+        this.#left(node) - ratio / 2,
+        this.#top(node) - ratio / 2,
+        inner + ratio,
+        inner + ratio,
+      );
     };
     for (const node of this.#selected) outline(node, colors.focus, side >= 8 ? 2 : 1);
     outline(this.#opened, colors.paper, 5);
@@ -357,7 +388,15 @@ export class FleetMap {
       if (isLabeled) {
         context.font = `${10 * ratio}px system-ui, sans-serif`;
         context.fillStyle = colors.soft;
-        context.fillText(this.#cut(context, `${percent(share)} ${brief(this.#resources[at].name)}`, start - left - pad - 3 * ratio), left + pad, y + thick / 2);
+        context.fillText(
+          this.#cut(
+            context,
+            `${percent(share)} ${brief(this.#resources[at].name)}`,
+            start - left - pad - 3 * ratio,
+          ),
+          left + pad,
+          y + thick / 2,
+        );
       }
       context.fillStyle = colors.track;
       context.fillRect(start, y, length, thick);
@@ -375,14 +414,20 @@ export class FleetMap {
       const at = Math.max(left * scale + x, 8);
       const room = (left + width) * scale + x - at;
       // The text ends just above what it names.
-      if (room > 20) context.fillText(this.#cut(context, value, room * ratio), at * ratio, (bottom * scale + y - 4) * ratio);
+      if (room > 20)
+        context.fillText(
+          this.#end(context, value, room * ratio),
+          at * ratio,
+          (bottom * scale + y - 4) * ratio,
+        );
     };
     context.font = `600 ${12 * ratio}px system-ui, sans-serif`;
     context.fillStyle = this.#colors.ink;
     for (const it of this.#plan.headings) text(it.text, it.x, it.y + 23, it.width);
     context.font = `${11 * ratio}px system-ui, sans-serif`;
     context.fillStyle = this.#colors.soft;
-    for (const it of this.#plan.blocks) text(`${it.pool ?? 'no pool'} · ${it.nodes.length}`, it.x, it.y, Math.max(it.width, 92));
+    for (const it of this.#plan.blocks)
+      text(`${it.pool ?? 'no pool'} · ${it.nodes.length}`, it.x, it.y, Math.max(it.width, 92));
   }
 
   /** The text, cut to a width on the canvas. */
@@ -422,8 +467,17 @@ export class FleetMap {
     const half = (this.#plan.pitch * scale) / 2;
     const found = [];
     this.#nodes.forEach((_, node) => {
-      const [left, top] = [this.#plan.x[node] * scale + this.#camera.x + half, this.#plan.y[node] * scale + this.#camera.y + half];
-      if (left >= Math.min(x, toX) && left <= Math.max(x, toX) && top >= Math.min(y, toY) && top <= Math.max(y, toY)) found.push(node);
+      const [left, top] = [
+        this.#plan.x[node] * scale + this.#camera.x + half,
+        this.#plan.y[node] * scale + this.#camera.y + half,
+      ];
+      if (
+        left >= Math.min(x, toX) &&
+        left <= Math.max(x, toX) &&
+        top >= Math.min(y, toY) &&
+        top <= Math.max(y, toY)
+      )
+        found.push(node);
     });
     return found;
   }
@@ -436,11 +490,15 @@ export class FleetMap {
       const { left, top } = canvas.getBoundingClientRect();
       return { x: event.clientX - left, y: event.clientY - top };
     };
-    canvas.addEventListener('wheel', (event) => {
-      event.preventDefault();
-      const { x, y } = point(event);
-      this.zoom(Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : 0.0016)), x, y);
-    }, { passive: false });
+    canvas.addEventListener(
+      'wheel',
+      (event) => {
+        event.preventDefault();
+        const { x, y } = point(event);
+        this.zoom(Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : 0.0016)), x, y);
+      },
+      { passive: false },
+    );
     canvas.addEventListener('pointerdown', (event) => {
       canvas.setPointerCapture(event.pointerId);
       const at = point(event);
@@ -481,7 +539,9 @@ export class FleetMap {
     canvas.addEventListener('pointerup', end);
     canvas.addEventListener('pointercancel', end);
     canvas.addEventListener('pointerleave', () => this.#hovers(-1));
-    canvas.addEventListener('focus', () => this.#cursor < 0 ? this.#goTo(Math.max(0, this.#opened)) : this.#outline());
+    canvas.addEventListener('focus', () =>
+      this.#cursor < 0 ? this.#goTo(Math.max(0, this.#opened)) : this.#outline(),
+    );
     canvas.addEventListener('blur', () => {
       this.#hovers(-1);
       this.#outline();
@@ -524,7 +584,14 @@ export class FleetMap {
     this.reveal(node);
     const { scale } = this.#camera;
     const side = this.#plan.pitch * scale;
-    this.#hovers(node, { x: this.#plan.x[node] * scale + this.#camera.x + side, y: this.#plan.y[node] * scale + this.#camera.y + side }, true);
+    this.#hovers(
+      node,
+      {
+        x: this.#plan.x[node] * scale + this.#camera.x + side,
+        y: this.#plan.y[node] * scale + this.#camera.y + side,
+      },
+      true,
+    );
     this.#outline();
   }
 
@@ -534,6 +601,12 @@ export class FleetMap {
     this.#canvas.classList.toggle('on-node', node >= 0);
     this.#on.hover(node, at, isKeyboard);
   }
+}
+
+/** A node without the resource is a dot, which no level looks like. */
+function dot(context, left, top, side) {
+  const size = Math.max(1, Math.round(side / 4));
+  context.fillRect(left + ((side - size) >> 1), top + ((side - size) >> 1), size, size);
 }
 
 /**
@@ -554,11 +627,18 @@ function marks(context, colors, ratio, side, tiles) {
   }
   const leg = Math.round(Math.max(2 * ratio, Math.min(side * 0.28, 8 * ratio)));
   const edge = Math.round(ratio);
-  for (const [color, size] of [[colors.paper, leg + edge], [colors.ink, leg]]) {
+  for (const [color, size] of [
+    [colors.paper, leg + edge],
+    [colors.ink, leg],
+  ]) {
     context.fillStyle = color;
-    for (const [, left, top] of side < 9 * ratio ? [] : having(TAINTED)) context.fillRect(left + side - size, top, size, size);
+    for (const [, left, top] of side < 9 * ratio ? [] : having(TAINTED))
+      context.fillRect(left + side - size, top, size, size);
   }
-  for (const [color, width] of [[colors.paper, 2.5 * line], [colors.ink, 1.2 * line]]) {
+  for (const [color, width] of [
+    [colors.paper, 2.5 * line],
+    [colors.ink, 1.2 * line],
+  ]) {
     context.strokeStyle = color;
     context.lineWidth = width;
     context.beginPath();
@@ -570,7 +650,7 @@ function marks(context, colors, ratio, side, tiles) {
   }
 }
 
-/** Draws a legend's swatch: all levels from empty to full, or a tile with flags, or the level above full. */
+/** Draws a legend's swatch: `levels`, `over`, `none`, or a tile with flags. */
 export function swatch(canvas, what) {
   const ratio = devicePixelRatio || 1;
   const colors = palette();
@@ -587,6 +667,11 @@ export function swatch(canvas, what) {
       context.fillStyle = colors.levels[level];
       context.fillRect(level * step, 0, step, side);
     }
+    return;
+  }
+  if (what === 'none') {
+    context.fillStyle = colors.soft;
+    dot(context, 0, 0, side);
     return;
   }
   context.fillStyle = what === 'over' ? colors.levels[OVER] : colors.levels[3];

@@ -8,35 +8,106 @@ const latest = new Latest();
 
 /** Shows the node in `box`. */
 export function panel(box, name, resources, close) {
-  return answer(box, `Loading ${name}…`, () => latest.run((signal) => get(`nodes/${encodeURIComponent(name)}`, { signal })), (node) => {
-    const rows = resources.map((it, at) => ({ it, at })).filter(({ at }) => node.allocatable[at] > 0);
-    const labels = Object.entries(node.labels);
-    return [
-      el('div', { class: 'title' }, el('h2', null, node.name),
-        el('button', { type: 'button', class: 'square', 'aria-label': 'Close', title: 'Close', onclick: close }, '×')),
-      el('p', null, [node.zone ?? 'no zone', node.pool ?? 'no pool', count(node.pods, 'pod')].join(' · ')),
-      node.is_cordoned && el('p', { class: 'tag' }, 'cordoned'),
-      ...node.taints.map((taint) => el('p', { class: 'tag' }, taint)),
-      el('dl', { class: 'gauges' }, rows.map(({ it, at }) => {
-        const share = node.requested[at] / node.allocatable[at];
-        const free = Math.max(0, node.allocatable[at] - node.requested[at]);
-        return el('div', null, el('dt', null, brief(it.name)), el('dd', null,
-          bar(share, share > 1 ? 'over' : ''), el('b', null, percent(share)), ` of ${amount(node.allocatable[at], it)}`, el('small', null, `${amount(free, it)} free`)));
-      })),
-      el('div', { class: 'tools' },
-        el('button', { type: 'button', onclick: () => go('what-if', { draft: JSON.stringify({ drain: [node.name] }) }) }, 'Drain…'),
-        el('button', { type: 'button', onclick: () => go('what-if', { draft: JSON.stringify({ fail_node: [node.name] }) }) }, 'Fail…'),
-        el('button', { type: 'button', onclick: () => go('what-if', { draft: JSON.stringify({ add: [`1x${node.name}`] }) }) }, 'Add a copy…')),
-      node.list.length === 0 ? el('p', null, 'No pods.') : table('Pods of the node', [
-        { head: 'pod', cell: (it) => [link(it.pod), details(it)] },
-        { head: 'priority', number: true, cell: (it) => whole(it.priority) },
-        ...rows.filter(({ it }) => it.name !== 'pods').map(({ it, at }) => ({
-          head: it.unit ? `${brief(it.name)}, ${it.unit}` : brief(it.name), number: true, cell: (pod) => short(pod.requested[at]) })),
-      ], node.list),
-      el('details', null, el('summary', null, count(labels.length, 'label')),
-        el('ul', { class: 'labels' }, labels.map(([key, value]) => el('li', null, el('code', null, `${key}=${value}`))))),
-    ];
-  });
+  return answer(
+    box,
+    `Loading ${name}…`,
+    () => latest.run((signal) => get(`nodes/${encodeURIComponent(name)}`, { signal })),
+    (node) => {
+      const rows = resources.map((it, at) => ({ it, at })).filter(({ at }) => node.allocatable[at] > 0);
+      const labels = Object.entries(node.labels);
+      return [
+        el(
+          'div',
+          { class: 'title' },
+          el('h2', null, node.name),
+          el(
+            'button',
+            { type: 'button', class: 'square', 'aria-label': 'Close', title: 'Close', onclick: close },
+            '×',
+          ),
+        ),
+        el('p', null, [node.zone ?? 'no zone', node.pool ?? 'no pool', count(node.pods, 'pod')].join(' · ')),
+        node.is_cordoned && el('p', { class: 'tag' }, 'cordoned'),
+        ...node.taints.map((taint) => el('p', { class: 'tag' }, taint)),
+        el(
+          'dl',
+          { class: 'gauges' },
+          rows.map(({ it, at }) => {
+            const share = node.requested[at] / node.allocatable[at];
+            const free = Math.max(0, node.allocatable[at] - node.requested[at]);
+            return el(
+              'div',
+              null,
+              el('dt', null, brief(it.name)),
+              el(
+                'dd',
+                null,
+                bar(share, share > 1 ? 'over' : ''),
+                el('b', null, percent(share)),
+                ` of ${amount(node.allocatable[at], it)}`,
+                el('small', null, `${amount(free, it)} free`),
+              ),
+            );
+          }),
+        ),
+        el(
+          'div',
+          { class: 'tools' },
+          el(
+            'button',
+            {
+              type: 'button',
+              onclick: () => go('what-if', { draft: JSON.stringify({ drain: [node.name] }) }),
+            },
+            'Drain…',
+          ),
+          el(
+            'button',
+            {
+              type: 'button',
+              onclick: () => go('what-if', { draft: JSON.stringify({ fail_node: [node.name] }) }),
+            },
+            'Fail…',
+          ),
+          el(
+            'button',
+            {
+              type: 'button',
+              onclick: () => go('what-if', { draft: JSON.stringify({ add: [`1x${node.name}`] }) }),
+            },
+            'Add a copy…',
+          ),
+        ),
+        node.list.length === 0
+          ? el('p', null, 'No pods.')
+          : table(
+              'Pods of the node',
+              [
+                { head: 'pod', cell: (it) => [link(it.pod), details(it)] },
+                { head: 'priority', number: true, cell: (it) => whole(it.priority) },
+                ...rows
+                  .filter(({ it }) => it.name !== 'pods')
+                  .map(({ it, at }) => ({
+                    head: it.unit ? `${brief(it.name)}, ${it.unit}` : brief(it.name),
+                    number: true,
+                    cell: (pod) => short(pod.requested[at]),
+                  })),
+              ],
+              node.list,
+            ),
+        el(
+          'details',
+          null,
+          el('summary', null, count(labels.length, 'label')),
+          el(
+            'ul',
+            { class: 'labels' },
+            labels.map(([key, value]) => el('li', null, el('code', null, `${key}=${value}`))),
+          ),
+        ),
+      ];
+    },
+  );
 }
 
 function link(pod) {

@@ -39,12 +39,18 @@ export function outcome(answer) {
     CAUSES.map((part) => rows(part, answer[part.key] ?? [])),
     balance(answer),
     MOVES.map((part) => rows(part, answer[part.key] ?? [])),
-    answer.scaled.length > 0 && table('Scaled', [
-      { head: 'controller', cell: (it) => it.controller },
-      { head: 'pods before', number: true, cell: (it) => whole(it.from) },
-      { head: 'pods after', number: true, cell: (it) => whole(it.to) },
-    ], answer.scaled),
-    answer.kubectl_flags.length > 0 && el('p', { class: 'hint' }, 'kubectl drain needs: ', el('code', null, answer.kubectl_flags.join(' '))),
+    answer.scaled.length > 0 &&
+      table(
+        'Scaled',
+        [
+          { head: 'controller', cell: (it) => it.controller },
+          { head: 'pods before', number: true, cell: (it) => whole(it.from) },
+          { head: 'pods after', number: true, cell: (it) => whole(it.to) },
+        ],
+        answer.scaled,
+      ),
+    answer.kubectl_flags.length > 0 &&
+      el('p', { class: 'hint' }, 'kubectl drain needs: ', el('code', null, answer.kubectl_flags.join(' '))),
     answer.not_simulated.length > 0 && notes('Not simulated', answer.not_simulated),
     answer.notes.length > 0 && notes('Notes', answer.notes),
   ];
@@ -54,16 +60,26 @@ export function outcome(answer) {
 export function failures({ failures: all, nodes_without_zone: without }, caption, limit) {
   const harm = (it) => new Set([...it.during, ...it.after, ...it.lost]).size;
   const harmful = all.filter((it) => harm(it) > 0);
-  if (!harmful.length) return el('p', { class: 'headline good' }, `Each of ${whole(all.length)} can fail without harm to a pod.`);
+  if (!harmful.length)
+    return el(
+      'p',
+      { class: 'headline good' },
+      `Each of ${whole(all.length)} can fail without harm to a pod.`,
+    );
   return [
-    table(caption, [
-      { head: 'failure', cell: (it) => it.name },
-      { head: 'nodes', number: true, cell: (it) => whole(it.nodes.length) },
-      { head: 'without a node during the outage', number: true, cell: (it) => whole(it.during.length) },
-      { head: 'without a node after it', number: true, cell: (it) => whole(it.after.length) },
-      { head: 'lost', number: true, cell: (it) => whole(it.lost.length) },
-      { head: 'pods', cell: (it) => pods([...it.lost, ...it.during]) },
-    ], harmful, { limit }),
+    table(
+      caption,
+      [
+        { head: 'failure', cell: (it) => it.name },
+        { head: 'nodes', number: true, cell: (it) => whole(it.nodes.length) },
+        { head: 'without a node during the outage', number: true, cell: (it) => whole(it.during.length) },
+        { head: 'without a node after it', number: true, cell: (it) => whole(it.after.length) },
+        { head: 'lost', number: true, cell: (it) => whole(it.lost.length) },
+        { head: 'pods', cell: (it) => pods([...it.lost, ...it.during]) },
+      ],
+      harmful,
+      { limit },
+    ),
     without > 0 && el('p', { class: 'hint' }, `${count(without, 'node')} without a zone did not fail.`),
   ];
 }
@@ -71,7 +87,17 @@ export function failures({ failures: all, nodes_without_zone: without }, caption
 function pods(all) {
   const names = [...new Set(all)];
   return names.length > 2
-    ? el('details', null, el('summary', null, `${names[0]} and ${whole(names.length - 1)} more`), el('ul', null, names.slice(0, LISTED).map((name) => el('li', null, name))), rest(names.length))
+    ? el(
+        'details',
+        null,
+        el('summary', null, `${names[0]} and ${whole(names.length - 1)} more`),
+        el(
+          'ul',
+          null,
+          names.slice(0, LISTED).map((name) => el('li', null, name)),
+        ),
+        rest(names.length),
+      )
     : names.join(', ');
 }
 
@@ -79,26 +105,60 @@ function figures(answer) {
   const own = (key) => (answer[key] ?? []).filter((it) => !it.without_change).length;
   const moved = answer.placed.filter((it) => !it.without_change && it.from).length;
   const all = [
-    ['nodes', answer.nodes], ['added', answer.added], ['moved', moved], ['placed anew', own('placed') - moved],
-    ['without a node', own('unplaced'), 'bad'], ['lost', own('lost'), 'bad'], ['blocked', own('blocked'), 'bad'], ['preempted', own('preempted')],
+    ['nodes', answer.nodes],
+    ['added', answer.added],
+    ['moved', moved],
+    ['placed anew', own('placed') - moved],
+    ['without a node', own('unplaced'), 'bad'],
+    ['lost', own('lost'), 'bad'],
+    ['blocked', own('blocked'), 'bad'],
+    ['preempted', own('preempted')],
   ];
-  return el('dl', { class: 'figures' }, all.filter(([name, value]) => value > 0 || name === 'nodes').map(([name, value, tone]) =>
-    el('div', { class: tone }, el('dt', null, name), el('dd', null, whole(value)))));
+  return el(
+    'dl',
+    { class: 'figures' },
+    all
+      .filter(([name, value]) => value > 0 || name === 'nodes')
+      .map(([name, value, tone]) =>
+        el('div', { class: tone }, el('dt', null, name), el('dd', null, whole(value))),
+      ),
+  );
 }
 
 /** The rows of a part: those that the change causes, then those that also happen without it. */
 function rows({ key, title, columns, isBad }, all) {
   const own = all.filter((it) => !it.without_change);
   const others = all.filter((it) => it.without_change);
-  const show = (caption, rows) => (columns ? table(caption, columns, rows) : table(caption, [
-    { head: 'pods', number: true, cell: (it) => whole(it.length) },
-    { head: 'pod', cell: (it) => pods(it.map(({ pod, from, node }) => (from ?? node ? `${pod} on ${from ?? node}` : pod))) },
-    { head: 'why', prose: true, cell: (it) => it[0].why },
-  ], byCause(rows)));
+  const show = (caption, rows) =>
+    columns
+      ? table(caption, columns, rows)
+      : table(
+          caption,
+          [
+            { head: 'pods', number: true, cell: (it) => whole(it.length) },
+            {
+              head: 'pod',
+              cell: (it) =>
+                pods(it.map(({ pod, from, node }) => ((from ?? node) ? `${pod} on ${from ?? node}` : pod))),
+            },
+            { head: 'why', prose: true, cell: (it) => it[0].why },
+          ],
+          byCause(rows),
+        );
   return [
-    own.length > 0 && el('div', { class: isBad ? 'part harm' : 'part', 'data-part': key }, show(`${title}: ${count(own.length, 'pod')}`, own)),
-    others.length > 0 && el('details', null, el('summary', null, `${title} without the change, too: ${count(others.length, 'pod')}`),
-      show(`${title} without the change, too`, others)),
+    own.length > 0 &&
+      el(
+        'div',
+        { class: isBad ? 'part harm' : 'part', 'data-part': key },
+        show(`${title}: ${count(own.length, 'pod')}`, own),
+      ),
+    others.length > 0 &&
+      el(
+        'details',
+        null,
+        el('summary', null, `${title} without the change, too: ${count(others.length, 'pod')}`),
+        show(`${title} without the change, too`, others),
+      ),
   ];
 }
 
@@ -132,45 +192,102 @@ function balance(answer) {
   if (all.length < 2) return null;
   const most = Math.max(...all.map(([, pods]) => Math.abs(pods)));
   const shown = all.length > 12 ? [...all.slice(0, 6), ...all.slice(-6)] : all;
-  return el('div', null, table('Nodes that lose and gain the most pods', [
-    { head: 'node', cell: ([name]) => name },
-    { head: 'pods', number: true, cell: ([, pods]) => (pods > 0 ? `+${whole(pods)}` : `−${whole(-pods)}`) },
-    { head: el('span', { class: 'quiet' }, 'Balance'), cell: ([, pods]) => {
-      const level = el('span', { class: pods > 0 ? 'gain' : 'loss' });
-      level.style.width = `${(50 * Math.abs(pods)) / most}%`;
-      return el('span', { class: 'balance', 'aria-hidden': 'true' }, level);
-    } },
-  ], shown), all.length > shown.length && el('p', { class: 'rest' }, `${shown.length} of ${count(all.length, 'node')} shown`));
+  return el(
+    'div',
+    null,
+    table(
+      'Nodes that lose and gain the most pods',
+      [
+        { head: 'node', cell: ([name]) => name },
+        {
+          head: 'pods',
+          number: true,
+          cell: ([, pods]) => (pods > 0 ? `+${whole(pods)}` : `−${whole(-pods)}`),
+        },
+        {
+          head: el('span', { class: 'quiet' }, 'Balance'),
+          cell: ([, pods]) => {
+            const level = el('span', { class: pods > 0 ? 'gain' : 'loss' });
+            level.style.width = `${(50 * Math.abs(pods)) / most}%`;
+            return el('span', { class: 'balance', 'aria-hidden': 'true' }, level);
+          },
+        },
+      ],
+      shown,
+    ),
+    all.length > shown.length &&
+      el('p', { class: 'rest' }, `${shown.length} of ${count(all.length, 'node')} shown`),
+  );
 }
 
 function rollouts(all) {
-  return table('Rollouts', [
-    { head: 'controller', cell: (it) => it.controller },
-    { head: 'pods', number: true, cell: (it) => whole(it.pods) },
-    { head: 'replaced', number: true, cell: (it) => whole(it.done) },
-    { head: 'state', cell: (it) => (it.why ? `hangs: ${it.why}` : it.started ? 'ends' : 'did not start') },
-  ], all);
+  return table(
+    'Rollouts',
+    [
+      { head: 'controller', cell: (it) => it.controller },
+      { head: 'pods', number: true, cell: (it) => whole(it.pods) },
+      { head: 'replaced', number: true, cell: (it) => whole(it.done) },
+      { head: 'state', cell: (it) => (it.why ? `hangs: ${it.why}` : it.started ? 'ends' : 'did not start') },
+    ],
+    all,
+  );
 }
 
 function budgets(all) {
-  return table('Disruption budgets that hold up drains', [
-    { head: 'budget', cell: (it) => it.budget },
-    { head: 'waits', number: true, cell: (it) => whole(it.waits) },
-    { head: 'blocks', cell: (it) => pods(it.blocks) },
-    why,
-  ], all);
+  return table(
+    'Disruption budgets that hold up drains',
+    [
+      { head: 'budget', cell: (it) => it.budget },
+      { head: 'waits', number: true, cell: (it) => whole(it.waits) },
+      { head: 'blocks', cell: (it) => pods(it.blocks) },
+      why,
+    ],
+    all,
+  );
 }
 
 function consolidation({ remove, remain, moves, lower_bound: bound, complete }) {
-  return el('div', null,
-    el('p', null, `${count(remove.length, 'node')} can be removed, ${whole(remain.length)} remain; at least ${count(bound.nodes, 'node')} ${bound.nodes === 1 ? 'is' : 'are'} needed by ${bound.by}.`,
-      !complete && ' The search ended at its time limit.'),
-    remove.length > 0 && table('Nodes that can be removed', [
-      { head: 'node', cell: (it) => it.node }, { head: 'pods', number: true, cell: (it) => (Array.isArray(it.pods) ? whole(it.pods.length) : whole(it.pods)) }], remove),
+  return el(
+    'div',
+    null,
+    el(
+      'p',
+      null,
+      `${count(remove.length, 'node')} can be removed, ${whole(remain.length)} remain; at least ${count(bound.nodes, 'node')} ${bound.nodes === 1 ? 'is' : 'are'} needed by ${bound.by}.`,
+      !complete && ' The search ended at its time limit.',
+    ),
+    remove.length > 0 &&
+      table(
+        'Nodes that can be removed',
+        [
+          { head: 'node', cell: (it) => it.node },
+          {
+            head: 'pods',
+            number: true,
+            cell: (it) => (Array.isArray(it.pods) ? whole(it.pods.length) : whole(it.pods)),
+          },
+        ],
+        remove,
+      ),
     moves.length > 0 && table('Moves', [pod, from, { head: 'to', cell: (it) => it.to }], moves),
-    el('details', null, el('summary', null, 'Nodes that remain'), table('Nodes that remain', [{ head: 'node', cell: (it) => it.node }, why], remain)));
+    el(
+      'details',
+      null,
+      el('summary', null, 'Nodes that remain'),
+      table('Nodes that remain', [{ head: 'node', cell: (it) => it.node }, why], remain),
+    ),
+  );
 }
 
 function notes(title, all) {
-  return el('div', null, el('h3', null, title), el('ul', null, all.map((text) => el('li', null, text))));
+  return el(
+    'div',
+    null,
+    el('h3', null, title),
+    el(
+      'ul',
+      null,
+      all.map((text) => el('li', null, text)),
+    ),
+  );
 }

@@ -9,44 +9,79 @@ export default function create(root) {
   const latest = new Latest();
   const status = el('p', { class: 'lead', role: 'status' });
   const list = el('div', { class: 'cards' });
-  const name = el('input', { id: 'pod', placeholder: 'namespace/pod or deploy/web', autocomplete: 'off', spellcheck: 'false', required: true });
+  const name = el('input', {
+    id: 'pod',
+    placeholder: 'namespace/pod or deploy/web',
+    autocomplete: 'off',
+    spellcheck: 'false',
+    required: true,
+  });
   const detail = el('section', { class: 'grow', 'aria-label': 'Explanation', tabindex: -1 });
   const back = el('a', { class: 'back' }, '← All pending pods');
-  const split = el('div', { class: 'split inbox' }, el('div', { class: 'narrow' }, list), el('div', null, back, detail));
+  const split = el(
+    'div',
+    { class: 'split inbox' },
+    el('div', { class: 'narrow' }, list),
+    el('div', null, back, detail),
+  );
   let loaded;
   let pod = null;
   root.append(
-    el('form', { class: 'tools', onsubmit: (event) => {
-      event.preventDefault();
-      go('pending', { pod: name.value.trim() });
-    } }, el('label', { for: 'pod' }, 'Explain a pod or controller'), name, el('button', { class: 'primary' }, 'Explain')),
-    status, split);
+    el(
+      'form',
+      {
+        class: 'tools',
+        onsubmit: (event) => {
+          event.preventDefault();
+          go('pending', { pod: name.value.trim() });
+        },
+      },
+      el('label', { for: 'pod' }, 'Explain a pod or controller'),
+      name,
+      el('button', { class: 'primary' }, 'Explain'),
+    ),
+    status,
+    split,
+  );
 
   async function load() {
     loaded = session();
-    await answer(list, 'Explaining the pending pods…', () => latest.run((signal) => get('pending', { signal })), (found) => {
-      const fit = found.groups.filter((it) => it.fits_on > 0);
-      status.textContent = found.pending
-        ? `${count(found.pending, 'pod')} pending in ${count(found.groups.length, 'group')}. ${count(fit.length, 'group')} ${fit.length === 1 ? 'fits' : 'fit'} a node now.`
-        : '';
-      const groups = [...found.groups].sort((a, b) => b.pods.length - a.pods.length);
-      return [
-        groups.length ? groups.slice(0, LISTED).map(card) : empty('No pending pods', 'Every pod has a node. Any pod of the cluster can be explained above.'),
-        rest(groups.length),
-        found.notes.map((text) => el('p', { class: 'hint' }, text)),
-      ];
-    });
+    await answer(
+      list,
+      'Explaining the pending pods…',
+      () => latest.run((signal) => get('pending', { signal })),
+      (found) => {
+        const fit = found.groups.filter((it) => it.fits_on > 0);
+        status.textContent = found.pending
+          ? `${count(found.pending, 'pod')} pending in ${count(found.groups.length, 'group')}. ${count(fit.length, 'group')} ${fit.length === 1 ? 'fits' : 'fit'} a node now.`
+          : '';
+        const groups = [...found.groups].sort((a, b) => b.pods.length - a.pods.length);
+        return [
+          groups.length
+            ? groups.slice(0, LISTED).map(card)
+            : empty(
+                'No pending pods',
+                'Every pod has a node. Any pod of the cluster can be explained above.',
+              ),
+          rest(groups.length),
+          found.notes.map((text) => el('p', { class: 'hint' }, text)),
+        ];
+      },
+    );
     mark();
   }
 
   function card(group) {
     const first = group.pods[0];
-    return el('a', { class: 'card group', href: href('pending', { pod: first }), 'data-pods': JSON.stringify(group.pods) },
+    return el(
+      'a',
+      { class: 'card group', href: href('pending', { pod: first }), 'data-pods': JSON.stringify(group.pods) },
       el('span', { class: 'count' }, whole(group.pods.length), el('span', { class: 'quiet' }, ' pods')),
       el('span', { class: 'of' }, group.of),
       group.message === null
         ? el('span', { class: 'cause good' }, `fits on ${count(group.fits_on, 'node')} now`)
-        : el('span', { class: 'cause' }, causes(group.message)));
+        : el('span', { class: 'cause' }, causes(group.message)),
+    );
   }
 
   async function explain() {
@@ -73,7 +108,15 @@ export default function create(root) {
       split.classList.toggle('open', pod !== null);
       back.href = href('pending');
       if (pod) explain();
-      else fill(detail, el('p', { class: 'hint' }, 'Open a group to see which nodes reject its first pod, and which changes would help.'));
+      else
+        fill(
+          detail,
+          el(
+            'p',
+            { class: 'hint' },
+            'Open a group to see which nodes reject its first pod, and which changes would help.',
+          ),
+        );
     }
     mark();
   }

@@ -7,21 +7,50 @@ const text = (key, label, placeholder) => ({ key, label, placeholder, kind: 'tex
 const check = (key, label) => ({ key, label, kind: 'check' });
 
 const PARTS = [
-  { legend: 'Nodes', fields: [
-    list('drain', 'Drain nodes', 'n1 n2'), text('selector', 'Drain by label', 'pool=a'),
-    list('fail_node', 'Fail nodes', 'n1 or pool=a'), list('fail_zone', 'Fail zones', 'eu-west-1a'),
-    list('add', 'Add copies of nodes', '3xn1')] },
-  { legend: 'Controllers and pods', fields: [
-    list('scale', 'Scale', 'deployment/web=5'), list('remove', 'Remove', 'deployment/web'),
-    text('namespace', 'Namespace of these', 'only if ambiguous')] },
-  { legend: 'Upgrade', fields: [
-    text('upgrade', 'Upgrade nodes by label', 'pool=a, or all'),
-    text('max_surge', 'New nodes per step', '1'), text('max_unavailable', 'In place per step', '0')] },
-  { legend: 'Options', fields: [
-    { key: 'each', label: 'Fail in turn', kind: 'choice', choices: [['', 'nothing'], ['zone', 'each zone'], ['node', 'each node']] },
-    check('consolidate', 'Consolidate: find nodes that can be removed'),
-    check('force', 'Accept the loss of pods without a controller'),
-    check('delete_emptydir_data', 'Accept the loss of local data')] },
+  {
+    legend: 'Nodes',
+    fields: [
+      list('drain', 'Drain nodes', 'n1 n2'),
+      text('selector', 'Drain by label', 'pool=a'),
+      list('fail_node', 'Fail nodes', 'n1 or pool=a'),
+      list('fail_zone', 'Fail zones', 'eu-west-1a'),
+      list('add', 'Add copies of nodes', '3xn1'),
+    ],
+  },
+  {
+    legend: 'Controllers and pods',
+    fields: [
+      list('scale', 'Scale', 'deployment/web=5'),
+      list('remove', 'Remove', 'deployment/web'),
+      text('namespace', 'Namespace of these', 'only if ambiguous'),
+    ],
+  },
+  {
+    legend: 'Upgrade',
+    fields: [
+      text('upgrade', 'Upgrade nodes by label', 'pool=a, or all'),
+      text('max_surge', 'New nodes per step', '1'),
+      text('max_unavailable', 'In place per step', '0'),
+    ],
+  },
+  {
+    legend: 'Options',
+    fields: [
+      {
+        key: 'each',
+        label: 'Fail in turn',
+        kind: 'choice',
+        choices: [
+          ['', 'nothing'],
+          ['zone', 'each zone'],
+          ['node', 'each node'],
+        ],
+      },
+      check('consolidate', 'Consolidate: find nodes that can be removed'),
+      check('force', 'Accept the loss of pods without a controller'),
+      check('delete_emptydir_data', 'Accept the loss of local data'),
+    ],
+  },
 ];
 
 /** The form. `onask(question)` is called when it is submitted. */
@@ -29,13 +58,30 @@ export class Question {
   #inputs = new Map();
 
   constructor(onask) {
-    this.element = el('form', { class: 'question', onsubmit: (event) => {
-      event.preventDefault();
-      onask(this.value());
-    } },
-    PARTS.map(({ legend, fields }) => el('fieldset', null, el('legend', null, legend), fields.map((field) => this.#field(field)))),
-    el('div', { class: 'tools' }, el('button', { class: 'primary' }, 'Ask'),
-      el('button', { type: 'button', class: 'plain', onclick: () => this.set({}) }, 'Clear')));
+    this.element = el(
+      'form',
+      {
+        class: 'question',
+        onsubmit: (event) => {
+          event.preventDefault();
+          onask(this.value());
+        },
+      },
+      PARTS.map(({ legend, fields }) =>
+        el(
+          'fieldset',
+          null,
+          el('legend', null, legend),
+          fields.map((field) => this.#field(field)),
+        ),
+      ),
+      el(
+        'div',
+        { class: 'tools' },
+        el('button', { class: 'primary' }, 'Ask'),
+        el('button', { type: 'button', class: 'plain', onclick: () => this.set({}) }, 'Clear'),
+      ),
+    );
   }
 
   /** The body of the API with the fields that are set. */
@@ -60,16 +106,21 @@ export class Question {
     for (const { key, kind } of PARTS.flatMap(({ fields }) => fields)) {
       const input = this.#inputs.get(key);
       if (kind === 'check') input.checked = question[key] === true;
-      else input.value = kind === 'list' ? (question[key] ?? []).join(' ') : question[key] ?? '';
+      else input.value = kind === 'list' ? (question[key] ?? []).join(' ') : (question[key] ?? '');
     }
   }
 
   #field({ key, label, placeholder, kind, choices }) {
     const id = `ask-${key}`;
     const common = { id, name: key, autocomplete: 'off', spellcheck: 'false' };
-    const input = kind === 'choice'
-      ? el('select', { id, name: key }, choices.map(([value, text]) => el('option', { value }, text)))
-      : el('input', kind === 'check' ? { id, name: key, type: 'checkbox' } : { ...common, placeholder });
+    const input =
+      kind === 'choice'
+        ? el(
+            'select',
+            { id, name: key },
+            choices.map(([value, text]) => el('option', { value }, text)),
+          )
+        : el('input', kind === 'check' ? { id, name: key, type: 'checkbox' } : { ...common, placeholder });
     this.#inputs.set(key, input);
     return kind === 'check'
       ? el('label', { class: 'check' }, input, label)
@@ -78,17 +129,27 @@ export class Question {
 }
 
 const VERBS = {
-  drain: 'drain', selector: 'drain', fail_node: 'fail', fail_zone: 'fail zone', add: 'add', scale: 'scale', remove: 'remove',
-  upgrade: 'upgrade', each: 'fail each', consolidate: 'consolidate',
+  drain: 'drain',
+  selector: 'drain',
+  fail_node: 'fail',
+  fail_zone: 'fail zone',
+  add: 'add',
+  scale: 'scale',
+  remove: 'remove',
+  upgrade: 'upgrade',
+  each: 'fail each',
+  consolidate: 'consolidate',
 };
 
 /** The question in words: drain n1, n2 and 3 more; scale deployment/web=5. */
 export function inWords(question) {
-  const parts = Object.keys(VERBS).filter((key) => question[key] && question[key].length !== 0).map((key) => {
-    const value = [question[key]].flat();
-    if (value[0] === true) return VERBS[key];
-    const named = value.slice(0, 3).join(', ');
-    return `${VERBS[key]} ${named}${value.length > 3 ? ` and ${value.length - 3} more` : ''}`;
-  });
+  const parts = Object.keys(VERBS)
+    .filter((key) => question[key] && question[key].length !== 0)
+    .map((key) => {
+      const value = [question[key]].flat();
+      if (value[0] === true) return VERBS[key];
+      const named = value.slice(0, 3).join(', ');
+      return `${VERBS[key]} ${named}${value.length > 3 ? ` and ${value.length - 3} more` : ''}`;
+    });
   return parts.join('; ') || 'no change';
 }

@@ -8,7 +8,11 @@ import { session } from './route.js';
 /** The longest list of failures: the worst ones are what an operator acts on. */
 const WORST = 10;
 
-const SEVERITIES = [['error', 'Errors'], ['warning', 'Warnings'], ['info', 'Information']];
+const SEVERITIES = [
+  ['error', 'Errors'],
+  ['warning', 'Warnings'],
+  ['info', 'Information'],
+];
 
 export default function create(root) {
   const latest = new Latest();
@@ -17,50 +21,99 @@ export default function create(root) {
   const result = el('div', { class: 'result' });
   const findings = el('div', { class: 'result' });
   const stop = el('button', { type: 'button', hidden: true, onclick: () => latest.cancel() }, 'Cancel');
-  const buttons = [['zone', 'Fail each zone'], ['node', 'Fail each node']].map(([domain, text]) =>
-    el('button', { type: 'button', class: 'primary', onclick: () => run(domain) }, text));
+  const buttons = [
+    ['zone', 'Fail each zone'],
+    ['node', 'Fail each node'],
+  ].map(([domain, text]) =>
+    el('button', { type: 'button', class: 'primary', onclick: () => run(domain) }, text),
+  );
   let loaded;
-  const idle = () => fill(result, empty('Nothing failed yet', 'Let each zone or node fail in turn, to see the ten failures that harm most pods.'));
+  const idle = () =>
+    fill(
+      result,
+      empty(
+        'Nothing failed yet',
+        'Let each zone or node fail in turn, to see the ten failures that harm most pods.',
+      ),
+    );
   root.append(
-    el('section', { 'aria-labelledby': 'failures-title' },
+    el(
+      'section',
+      { 'aria-labelledby': 'failures-title' },
       el('h2', { id: 'failures-title' }, 'Failures'),
-      el('div', { class: 'tools' }, buttons, stop, el('label', { class: 'check' }, force, 'Accept the loss of pods without a controller')),
-      result),
-    el('section', { 'aria-labelledby': 'audit-title' }, el('h2', { id: 'audit-title' }, 'Audit'), findings));
+      el(
+        'div',
+        { class: 'tools' },
+        buttons,
+        stop,
+        el('label', { class: 'check' }, force, 'Accept the loss of pods without a controller'),
+      ),
+      result,
+    ),
+    el('section', { 'aria-labelledby': 'audit-title' }, el('h2', { id: 'audit-title' }, 'Audit'), findings),
+  );
 
   async function run(domain) {
     stop.hidden = false;
-    buttons.forEach((button) => { button.disabled = true; });
+    buttons.forEach((button) => {
+      button.disabled = true;
+    });
     const question = { each: domain, ...(force.checked && { force: true }) };
     const began = performance.now();
-    const found = await answer(result, `Each ${domain} fails in turn…`, () => latest.run((signal) => post('what-if', question, { signal })), (found) => [
-      el('p', { class: `headline ${found.ok ? 'good' : 'bad'}` }, found.headline),
-      found.each && failures(found.each, `The ${domain}s whose failure harms most pods`, WORST),
-      el('p', { class: 'hint' }, `${count(found.each?.failures.length ?? 0, domain)} on generation ${whole(found.generation)}, in ${((performance.now() - began) / 1000).toFixed(1)} s`),
-    ]);
+    const found = await answer(
+      result,
+      `Each ${domain} fails in turn…`,
+      () => latest.run((signal) => post('what-if', question, { signal })),
+      (found) => [
+        el('p', { class: `headline ${found.ok ? 'good' : 'bad'}` }, found.headline),
+        found.each && failures(found.each, `The ${domain}s whose failure harms most pods`, WORST),
+        el(
+          'p',
+          { class: 'hint' },
+          `${count(found.each?.failures.length ?? 0, domain)} on generation ${whole(found.generation)}, in ${((performance.now() - began) / 1000).toFixed(1)} s`,
+        ),
+      ],
+    );
     stop.hidden = true;
-    buttons.forEach((button) => { button.disabled = false; });
+    buttons.forEach((button) => {
+      button.disabled = false;
+    });
     if (found) announce(found.headline);
     else if (!result.querySelector('.error')) idle();
   }
 
   function audit() {
-    return answer(findings, 'Auditing the cluster…', () => auditing.run((signal) => get('audit', { signal })), (found) => {
-      if (!found.findings.length) return empty('No findings', found.summary);
-      return [
-        el('p', { class: `headline ${found.errors ? 'bad' : ''}` }, found.summary),
-        SEVERITIES.map(([severity, title]) => {
-          const all = found.findings.filter((it) => it.severity === severity);
-          return all.length > 0 && el('div', { class: `severity ${severity}` },
-            el('h3', null, `${title}: ${whole(all.length)}`),
-            table(title, [
-              { head: 'object', prose: true, cell: (it) => it.object },
-              { head: 'problem', prose: true, cell: (it) => it.problem },
-              { head: 'remedy', prose: true, cell: (it) => it.remedy },
-            ], all));
-        }),
-      ];
-    });
+    return answer(
+      findings,
+      'Auditing the cluster…',
+      () => auditing.run((signal) => get('audit', { signal })),
+      (found) => {
+        if (!found.findings.length) return empty('No findings', found.summary);
+        return [
+          el('p', { class: `headline ${found.errors ? 'bad' : ''}` }, found.summary),
+          SEVERITIES.map(([severity, title]) => {
+            const all = found.findings.filter((it) => it.severity === severity);
+            return (
+              all.length > 0 &&
+              el(
+                'div',
+                { class: `severity ${severity}` },
+                el('h3', null, `${title}: ${whole(all.length)}`),
+                table(
+                  title,
+                  [
+                    { head: 'object', prose: true, cell: (it) => it.object },
+                    { head: 'problem', prose: true, cell: (it) => it.problem },
+                    { head: 'remedy', prose: true, cell: (it) => it.remedy },
+                  ],
+                  all,
+                ),
+              )
+            );
+          }),
+        ];
+      },
+    );
   }
 
   return {

@@ -20,10 +20,22 @@ export async function banner(box) {
     const found = await get(`sessions/${encodeURIComponent(id)}`);
     if (session() !== id) return undefined;
     const undo = el('button', { type: 'button', onclick: () => enter(found.parent) }, 'Undo');
-    return fill(box,
-      el('p', null, el('b', null, `Session ${id}: `), inWords(found.change),
-        el('small', null, ` on generation ${found.generation}${found.parent ? ` and session ${found.parent}` : ''}, until ${new Date(found.expires).toLocaleTimeString()}`)),
-      undo, found.parent && leave);
+    return fill(
+      box,
+      el(
+        'p',
+        null,
+        el('b', null, `Session ${id}: `),
+        inWords(found.change),
+        el(
+          'small',
+          null,
+          ` on generation ${found.generation}${found.parent ? ` and session ${found.parent}` : ''}, until ${new Date(found.expires).toLocaleTimeString()}`,
+        ),
+      ),
+      undo,
+      found.parent && leave,
+    );
   } catch (error) {
     return fill(box, el('p', { role: 'alert' }, el('b', null, `${error.title}: `), error.detail), leave);
   }
@@ -31,20 +43,51 @@ export async function banner(box) {
 
 /** Shows the tree of the sessions in `box`. */
 export function tree(box) {
-  return answer(box, 'Loading the sessions…', () => get('sessions'), ({ sessions: all }) => {
-    if (!all.length) return empty('No sessions', 'Ask a question and keep its answer as a session: later questions then start from the changed cluster.');
-    const sessions = newest(all);
-    const known = new Set(sessions.map(({ id }) => id));
-    const branch = (parent) => {
-      const children = sessions.filter((it) => (parent === null ? !known.has(it.parent) : it.parent === parent));
-      return children.length > 0 && el('ul', { class: 'tree' }, children.map((it) => el('li', null, line(it, box, sessions), branch(it.id))));
-    };
-    return [
-      el('div', { class: 'session' }, el('button', { type: 'button', class: 'link', 'aria-current': session() === null && 'true', onclick: () => enter(null) }, 'The cluster as loaded')),
-      branch(null),
-      rest(all.length),
-    ];
-  });
+  return answer(
+    box,
+    'Loading the sessions…',
+    () => get('sessions'),
+    ({ sessions: all }) => {
+      if (!all.length)
+        return empty(
+          'No sessions',
+          'Ask a question and keep its answer as a session: later questions then start from the changed cluster.',
+        );
+      const sessions = newest(all);
+      const known = new Set(sessions.map(({ id }) => id));
+      const branch = (parent) => {
+        const children = sessions.filter((it) =>
+          parent === null ? !known.has(it.parent) : it.parent === parent,
+        );
+        return (
+          children.length > 0 &&
+          el(
+            'ul',
+            { class: 'tree' },
+            children.map((it) => el('li', null, line(it, box, sessions), branch(it.id))),
+          )
+        );
+      };
+      return [
+        el(
+          'div',
+          { class: 'session' },
+          el(
+            'button',
+            {
+              type: 'button',
+              class: 'link',
+              'aria-current': session() === null && 'true',
+              onclick: () => enter(null),
+            },
+            'The cluster as loaded',
+          ),
+        ),
+        branch(null),
+        rest(all.length),
+      ];
+    },
+  );
 }
 
 /** The newest sessions, and the active one. A session whose parent is left out stands at the top. */
@@ -61,7 +104,10 @@ function line({ id, change }, box, sessions) {
     try {
       await drop(`sessions/${encodeURIComponent(id)}`);
     } catch (error) {
-      fill(box, failure(error, () => tree(box)));
+      fill(
+        box,
+        failure(error, () => tree(box)),
+      );
       return;
     }
     announce(`Session ${id} dropped`);
@@ -70,7 +116,23 @@ function line({ id, change }, box, sessions) {
     if (session() && !left.sessions.some((it) => it.id === session())) enter(null);
     else tree(box);
   };
-  return el('div', { class: 'session' },
-    el('button', { type: 'button', class: 'link', 'aria-current': session() === id && 'true', onclick: () => enter(id) }, `${id}: ${inWords(change)}`),
-    el('button', { type: 'button', class: 'plain', 'aria-label': `Drop session ${id}${children ? ` and ${count(children, 'session')} below it` : ''}`, onclick: remove }, 'Drop'));
+  return el(
+    'div',
+    { class: 'session' },
+    el(
+      'button',
+      { type: 'button', class: 'link', 'aria-current': session() === id && 'true', onclick: () => enter(id) },
+      `${id}: ${inWords(change)}`,
+    ),
+    el(
+      'button',
+      {
+        type: 'button',
+        class: 'plain',
+        'aria-label': `Drop session ${id}${children ? ` and ${count(children, 'session')} below it` : ''}`,
+        onclick: remove,
+      },
+      'Drop',
+    ),
+  );
 }

@@ -15,8 +15,14 @@ export default function create(root) {
   const sessions = el('div');
   const result = el('section', { class: 'grow', 'aria-label': 'Answer' });
   let shown; // The address of the answer: session and question.
-  root.append(el('div', { class: 'split' },
-    el('div', { class: 'narrow' }, form.element, el('h2', null, 'Sessions'), sessions), result));
+  root.append(
+    el(
+      'div',
+      { class: 'split' },
+      el('div', { class: 'narrow' }, form.element, el('h2', null, 'Sessions'), sessions),
+      result,
+    ),
+  );
 
   function show(params) {
     const question = parse(params.ask ?? params.draft);
@@ -29,16 +35,30 @@ export default function create(root) {
   }
 
   async function ask(question) {
-    const found = await answer(result, `Simulating: ${inWords(question)}…`, () => latest.run((signal) => post('what-if', question, { signal })), (found) => {
-      const state = el('div');
-      const keep = el('button', { type: 'button', onclick: () => hold(question, keep, state) }, 'Keep as a session');
-      return [
-        el('h2', null, inWords(question)),
-        el('p', { class: 'hint' }, session() ? `On session ${session()}.` : `On generation ${found.generation}.`),
-        el('div', { class: 'tools' }, keep), state,
-        outcome(found),
-      ];
-    });
+    const found = await answer(
+      result,
+      `Simulating: ${inWords(question)}…`,
+      () => latest.run((signal) => post('what-if', question, { signal })),
+      (found) => {
+        const state = el('div');
+        const keep = el(
+          'button',
+          { type: 'button', onclick: () => hold(question, keep, state) },
+          'Keep as a session',
+        );
+        return [
+          el('h2', null, inWords(question)),
+          el(
+            'p',
+            { class: 'hint' },
+            session() ? `On session ${session()}.` : `On generation ${found.generation}.`,
+          ),
+          el('div', { class: 'tools' }, keep),
+          state,
+          outcome(found),
+        ];
+      },
+    );
     if (!found) return;
     announce(found.headline);
     // On a narrow screen the answer is below the form.
@@ -63,12 +83,28 @@ export default function create(root) {
   function previous() {
     latest.cancel();
     const id = session();
-    if (!id) return fill(result, empty('No question yet', 'Fill in a change and ask: which pods move, and which are left without a node?'));
-    return answer(result, 'Loading the session…', () => latest.run((signal) => get(`sessions/${encodeURIComponent(id)}`, { signal })), (found) => [
-      el('h2', null, `Session ${id}: ${inWords(found.change)}`),
-      el('p', { class: 'hint' }, 'The answer that made this session. New questions start from its cluster.'),
-      outcome(found.answer),
-    ]);
+    if (!id)
+      return fill(
+        result,
+        empty(
+          'No question yet',
+          'Fill in a change and ask: which pods move, and which are left without a node?',
+        ),
+      );
+    return answer(
+      result,
+      'Loading the session…',
+      () => latest.run((signal) => get(`sessions/${encodeURIComponent(id)}`, { signal })),
+      (found) => [
+        el('h2', null, `Session ${id}: ${inWords(found.change)}`),
+        el(
+          'p',
+          { class: 'hint' },
+          'The answer that made this session. New questions start from its cluster.',
+        ),
+        outcome(found.answer),
+      ],
+    );
   }
 
   return { show };

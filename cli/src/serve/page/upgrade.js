@@ -18,19 +18,38 @@ export function upgrade({ upgrade: { steps, nodes, failed_step: failed } }) {
     from += length(step);
     return row;
   });
-  return el('div', { class: 'gantt' },
-    el('p', null, `${count(nodes, 'node')} in ${count(steps.length, 'step')}`, failed !== null && failed !== undefined && `; the upgrade hangs in step ${failed}`, '. ',
-      el('span', { class: 'key evicted' }, 'evicted'), el('span', { class: 'key waits' }, 'wait for a budget'), el('span', { class: 'key blocked' }, 'blocked')),
-    table('Steps of the upgrade', [
-      { head: 'step', number: true, cell: (it) => whole(it.at) },
-      { head: 'nodes', cell: ({ step }) => `${step.nodes.slice(0, 3).join(', ')}${step.nodes.length > 3 ? ` and ${step.nodes.length - 3} more` : ''}` },
-      { head: 'evicted', number: true, cell: ({ step }) => whole(step.evicted) },
-      { head: 'waits', number: true, cell: ({ step }) => whole(step.waits) },
-      { head: 'blocked', number: true, cell: ({ step }) => whole(step.blocked) },
-      { head: 'without a node', number: true, cell: ({ step }) => whole(step.pending.length) },
-      { head: el('span', { class: 'quiet' }, 'Chart'), cell: ({ step, from }) => bars(step, from, total) },
-    ], rows),
-    rest(steps.length));
+  return el(
+    'div',
+    { class: 'gantt' },
+    el(
+      'p',
+      null,
+      `${count(nodes, 'node')} in ${count(steps.length, 'step')}`,
+      failed !== null && failed !== undefined && `; the upgrade hangs in step ${failed}`,
+      '. ',
+      el('span', { class: 'key evicted' }, 'evicted'),
+      el('span', { class: 'key waits' }, 'wait for a budget'),
+      el('span', { class: 'key blocked' }, 'blocked'),
+    ),
+    table(
+      'Steps of the upgrade',
+      [
+        { head: 'step', number: true, cell: (it) => whole(it.at) },
+        {
+          head: 'nodes',
+          cell: ({ step }) =>
+            `${step.nodes.slice(0, 3).join(', ')}${step.nodes.length > 3 ? ` and ${step.nodes.length - 3} more` : ''}`,
+        },
+        { head: 'evicted', number: true, cell: ({ step }) => whole(step.evicted) },
+        { head: 'waits', number: true, cell: ({ step }) => whole(step.waits) },
+        { head: 'blocked', number: true, cell: ({ step }) => whole(step.blocked) },
+        { head: 'without a node', number: true, cell: ({ step }) => whole(step.pending.length) },
+        { head: el('span', { class: 'quiet' }, 'Chart'), cell: ({ step, from }) => bars(step, from, total) },
+      ],
+      rows,
+    ),
+    rest(steps.length),
+  );
 }
 
 function bars({ evicted, waits, blocked }, from, total) {
@@ -42,7 +61,8 @@ function bars({ evicted, waits, blocked }, from, total) {
   const add = (kind, length) => {
     if (!length) return;
     const rect = document.createElementNS(SVG, 'rect');
-    for (const [key, value] of Object.entries({ x: at, y: 0, width: length, height: 10, class: kind })) rect.setAttribute(key, value);
+    for (const [key, value] of Object.entries({ x: at, y: 0, width: length, height: 10, class: kind }))
+      rect.setAttribute(key, value);
     picture.append(rect);
     at += length;
   };
