@@ -3,7 +3,7 @@
 // Text reaches the document only as text nodes and attributes: names of objects in a cluster are chosen by others, and
 // one may look like markup. Styles are set through classes or the CSSOM, since the page's policy excludes inline ones.
 
-/** Returns an element. Properties that begin with `on` are listeners, others are attributes; false and null are left out. */
+/** Returns an element. Properties that begin with `on` are listeners, others attributes; false and null set none. */
 export function el(name, properties = {}, ...children) {
   const element = document.createElement(name);
   for (const [key, value] of Object.entries(properties ?? {})) {

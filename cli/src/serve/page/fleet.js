@@ -16,13 +16,11 @@ import {
   whole,
 } from './dom.js';
 import { headroom } from './headroom.js';
-import { CORDONED, FleetMap, STRANDED, swatch, TAINTED } from './map.js';
+import { FleetMap } from './map.js';
 import { panel } from './node.js';
 import { go, note, route, session } from './route.js';
-
-/** A resource is full above the first share and mostly free below the second. */
-const FULL = 0.9;
-const FREE = 0.5;
+import { FREE, FULL, strand } from './stranded.js';
+import { CORDONED, STRANDED, swatch, TAINTED } from './tiles.js';
 
 /** The largest selection that is kept in the address. */
 const LINKED = 60;
@@ -129,7 +127,8 @@ export default function create(root) {
         el(
           'p',
           { id: 'keys', class: 'hint' },
-          'Drag to pan, scroll to zoom, click to open. Shift and click, or Shift and drag, to select. Keyboard: arrows, Enter, Space, +, −, 0.',
+          'Drag to pan, scroll to zoom, click to open. Shift and click, or Shift and drag, to select. ',
+          'Keyboard: arrows, Enter, Space, +, −, 0.',
         ),
       ),
       side,
@@ -189,7 +188,8 @@ export default function create(root) {
             el(
               'small',
               null,
-              ` One resource is at least ${FULL * 100} % requested, and another at most ${FREE * 100} %: its free amount can hardly be used.`,
+              ` One resource is at least ${FULL * 100} % requested, and another at most ${FREE * 100} %: `,
+              'its free amount can hardly be used.',
             ),
           ]
         : el('small', null, 'No stranded capacity: no node has one resource full and another mostly free.'),
@@ -324,7 +324,9 @@ export default function create(root) {
     );
     const { clientWidth: width, clientHeight: height } = stage;
     tip.style.left = `${Math.max(0, Math.min(at.x + 14, width - tip.offsetWidth - 4))}px`;
-    tip.style.top = `${at.y + 14 + tip.offsetHeight > height ? Math.max(0, at.y - tip.offsetHeight - 10) : at.y + 14}px`;
+    const below = at.y + 14;
+    const isBelow = below + tip.offsetHeight <= height;
+    tip.style.top = `${isBelow ? below : Math.max(0, at.y - tip.offsetHeight - 10)}px`;
     if (isKeyboard)
       announce(
         [
@@ -428,28 +430,4 @@ function tainted({ is_cordoned: isCordoned, taints }) {
     taints.length >
     (isCordoned && taints.some((it) => it.startsWith('node.kubernetes.io/unschedulable')) ? 1 : 0)
   );
-}
-
-/**
- * Finds the nodes on which one resource is full and another mostly free, and sums what is free of the others.
- *
- * Cordoned nodes do not count, since no pod may use them. Pod slots can be full, but free ones are no capacity.
- */
-function strand({ nodes, resources }) {
-  const stranded = new Set();
-  const free = resources.map(() => 0);
-  nodes.forEach(({ is_cordoned: isCordoned, allocatable, requested }, node) => {
-    if (isCordoned) return;
-    const share = resources.map((_, at) => (allocatable[at] > 0 ? requested[at] / allocatable[at] : NaN));
-    if (!share.some((it) => it >= FULL)) return;
-    resources.forEach(({ name }, at) => {
-      if (name === 'pods' || !(share[at] <= FREE)) return;
-      stranded.add(node);
-      free[at] += allocatable[at] - requested[at];
-    });
-  });
-  return {
-    nodes: stranded,
-    sums: resources.map((it, at) => ({ ...it, free: free[at] })).filter((it) => it.free > 0),
-  };
 }

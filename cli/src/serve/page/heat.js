@@ -1,10 +1,11 @@
 // The rejections of a pod as a picture: a row for each plugin, a column for each node.
 //
-// Nodes with the same rejections stand together, so that the picture has a few wide blocks. If there are more nodes than
-// columns, a column is the share of its nodes that the plugin rejects. The table of reasons has the same numbers as text.
+// Nodes with the same rejections stand together, so that the picture has a few wide blocks. If there are more nodes
+// than columns, a column is the share of its nodes that the plugin rejects. The table of reasons has the same numbers
+// as text.
 
 import { count, el, whole } from './dom.js';
-import { palette } from './map.js';
+import { palette } from './tiles.js';
 import { go, route } from './route.js';
 
 const ROW = 22;
@@ -26,9 +27,10 @@ export function heat({ nodes, fits_on: fits }) {
     .sort((a, b) => (a.key < b.key) - (a.key > b.key))
     .map(({ name }) => name);
   const rows = [...plugins.map(([plugin]) => plugin), ...(fits ? [FITS] : [])];
+  const numbers = [...plugins, [FITS, fits]].map(([row, all]) => `${row} ${count(all, 'node')}`);
   const canvas = el('canvas', {
     role: 'img',
-    'aria-label': `Rejections by plugin: ${plugins.map(([plugin, all]) => `${plugin} ${count(all, 'node')}`).join(', ')}; the pod fits on ${count(fits, 'node')}`,
+    'aria-label': `Rejections by plugin: ${numbers.join(', ')}`,
   });
   const tip = el('div', { class: 'tip', hidden: true });
   const box = el('div', { class: 'heat-canvas' }, canvas, tip);

@@ -4,46 +4,11 @@
 // style cost more than rectangles. The outlines of the pointer and the selection are drawn over a copy of the tiles.
 
 import { brief, percent } from './dom.js';
+import { listen } from './input.js';
 import { group, layout } from './layout.js';
+import { dot, levelOf, marks, NONE, palette } from './tiles.js';
 
-/** Flags of a node. */
-export const CORDONED = 1;
-export const TAINTED = 2;
-export const STRANDED = 4;
-
-const STEPS = 10; // Colours from empty to full.
-const OVER = STEPS; // Requests exceed the allocatable amount.
-const NONE = STEPS + 1; // The node does not have the resource.
 const DETAILED = 60; // The side of a tile that shows a name and all resources.
-
-/** Colours of the levels and marks, which follow the theme. */
-export function palette() {
-  const style = getComputedStyle(document.documentElement);
-  const read = (name) => style.getPropertyValue(name).trim();
-  const anchors = ['--low', '--middle', '--high'].map(read).map(rgb);
-  const levels = Array.from({ length: STEPS }, (_, step) => {
-    const at = (step / (STEPS - 1)) * 2;
-    const [from, to] = at < 1 ? [anchors[0], anchors[1]] : [anchors[1], anchors[2]];
-    const share = at < 1 ? at : at - 1;
-    return `rgb(${from.map((value, i) => Math.round(value + (to[i] - value) * share)).join(' ')})`;
-  });
-  return {
-    levels: [...levels, read('--over'), read('--surface')],
-    track: read('--track'),
-    ink: read('--ink'),
-    soft: read('--soft'),
-    line: read('--line'),
-    stranded: read('--stranded'),
-    focus: read('--focus'),
-    paper: read('--paper'),
-  };
-}
-
-/** The level of a share; the last step begins at 90 %. */
-function levelOf(share) {
-  if (Number.isNaN(share)) return NONE;
-  return share > 1 + 1e-9 ? OVER : Math.min(STEPS - 1, Math.floor(share * STEPS));
-}
 
 export class FleetMap {
   #canvas;
@@ -351,11 +316,11 @@ export class FleetMap {
     outline(this.#hover, colors.ink, 1);
     if (document.activeElement === this.#canvas) outline(this.#cursor, colors.focus, 3);
     if (this.#box) {
-      const { x, y, toX, toY } = this.#box;
+      const { left, top, right, bottom } = this.#box;
       context.strokeStyle = colors.focus;
       context.lineWidth = 1.5 * ratio;
       context.setLineDash([5 * ratio, 3 * ratio]);
-      context.strokeRect(x * ratio, y * ratio, (toX - x) * ratio, (toY - y) * ratio);
+      context.strokeRect(left * ratio, top * ratio, (right - left) * ratio, (bottom - top) * ratio);
       context.setLineDash([]);
     }
   }
@@ -461,106 +426,48 @@ export class FleetMap {
     return -1;
   }
 
-  /** The nodes whose middle is in a rectangle of the canvas. */
-  #within({ x, y, toX, toY }) {
-    const { scale } = this.#camera;
-    const half = (this.#plan.pitch * scale) / 2;
-    const found = [];
-    this.#nodes.forEach((_, node) => {
-      const [left, top] = [
-        this.#plan.x[node] * scale + this.#camera.x + half,
-        this.#plan.y[node] * scale + this.#camera.y + half,
-      ];
-      if (
-        left >= Math.min(x, toX) &&
-        left <= Math.max(x, toX) &&
-        top >= Math.min(y, toY) &&
-        top <= Math.max(y, toY)
-      )
-        found.push(node);
+  /** The nodes whose middle is in a rectangle of the canvas. O(nodes). */
+  #within({ left, top, right, bottom }) {
+    const { pitch, x, y } = this.#plan;
+    const { scale, x: cameraX, y: cameraY } = this.#camera;
+    return this.#nodes.flatMap((_, node) => {
+      const middleX = (x[node] + pitch / 2) * scale + cameraX;
+      const middleY = (y[node] + pitch / 2) * scale + cameraY;
+      return middleX >= left && middleX <= right && middleY >= top && middleY <= bottom ? [node] : [];
     });
-    return found;
   }
 
   #listen() {
-    const canvas = this.#canvas;
-    const pointers = new Map();
-    let travelled = 0;
-    const point = (event) => {
-      const { left, top } = canvas.getBoundingClientRect();
-      return { x: event.clientX - left, y: event.clientY - top };
-    };
-    canvas.addEventListener(
-      'wheel',
-      (event) => {
-        event.preventDefault();
-        const { x, y } = point(event);
-        this.zoom(Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : 0.0016)), x, y);
+    const nodeAt = ({ x, y }) => this.#at(x, y);
+    listen(this.#canvas, {
+      hover: (point) => this.#hovers(point ? nodeAt(point) : -1, point),
+      click: (point, isShift) => {
+        const node = nodeAt(point);
+        if (node < 0) return;
+        this.#cursor = node;
+        if (isShift) this.#on.select([node], true);
+        else this.#on.open(node);
       },
-      { passive: false },
-    );
-    canvas.addEventListener('pointerdown', (event) => {
-      canvas.setPointerCapture(event.pointerId);
-      const at = point(event);
-      pointers.set(event.pointerId, at);
-      travelled = 0;
-      if (event.shiftKey && pointers.size === 1) this.#box = { ...at, toX: at.x, toY: at.y };
-    });
-    canvas.addEventListener('pointermove', (event) => {
-      const at = point(event);
-      const before = pointers.get(event.pointerId);
-      if (!before) return this.#hovers(this.#at(at.x, at.y), at);
-      travelled += Math.abs(at.x - before.x) + Math.abs(at.y - before.y);
-      if (this.#box) {
-        [this.#box.toX, this.#box.toY] = [at.x, at.y];
+      box: (box, isDone) => {
+        this.#box = isDone ? null : box;
+        if (box && isDone) this.#on.select(this.#within(box));
         this.#outline();
-      } else if (pointers.size === 2) {
-        const other = [...pointers].find(([id]) => id !== event.pointerId)[1];
-        const distance = (it) => Math.hypot(it.x - other.x, it.y - other.y);
-        this.zoom(distance(at) / Math.max(1, distance(before)), (at.x + other.x) / 2, (at.y + other.y) / 2);
-      } else {
-        this.pan(at.x - before.x, at.y - before.y);
-      }
-      pointers.set(event.pointerId, at);
-      return undefined;
+      },
+      pan: (x, y) => this.pan(x, y),
+      zoom: (factor, x, y) => this.zoom(factor, x, y),
+      step: (x, y) => this.#goTo(this.#next(x, y)),
+      enter: () => this.#cursor >= 0 && this.#on.open(this.#cursor),
+      toggle: () => this.#cursor >= 0 && this.#on.select([this.#cursor], true),
+      fit: () => this.fit(),
+      focus: (isKeyboard) => {
+        if (isKeyboard) this.#goTo(Math.max(0, this.#cursor, this.#opened));
+        this.#outline();
+      },
+      blur: () => {
+        this.#hovers(-1);
+        this.#outline();
+      },
     });
-    const end = (event) => {
-      if (!pointers.delete(event.pointerId)) return;
-      const box = this.#box;
-      this.#box = null;
-      const at = point(event);
-      const node = this.#at(at.x, at.y);
-      if (event.type === 'pointercancel') travelled = 0;
-      else if (box && travelled > 6) this.#on.select(this.#within(box));
-      else if (box && node >= 0) this.#on.select([node], true);
-      else if (travelled <= 6 && node >= 0) this.#on.open(node);
-      this.#outline();
-    };
-    canvas.addEventListener('pointerup', end);
-    canvas.addEventListener('pointercancel', end);
-    canvas.addEventListener('pointerleave', () => this.#hovers(-1));
-    canvas.addEventListener('focus', () =>
-      this.#cursor < 0 ? this.#goTo(Math.max(0, this.#opened)) : this.#outline(),
-    );
-    canvas.addEventListener('blur', () => {
-      this.#hovers(-1);
-      this.#outline();
-    });
-    canvas.addEventListener('keydown', (event) => this.#key(event));
-  }
-
-  #key(event) {
-    if (!this.#nodes.length || event.ctrlKey || event.metaKey || event.altKey) return;
-    const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
-    const { key } = event;
-    if (moves[key]) this.#goTo(this.#next(...moves[key]));
-    else if (key === 'Enter') this.#on.open(this.#cursor);
-    else if (key === ' ') this.#on.select([this.#cursor], true);
-    else if (key === '+' || key === '=') this.zoom(1.5);
-    else if (key === '-') this.zoom(1 / 1.5);
-    else if (key === '0') this.fit();
-    else return;
-    event.preventDefault();
   }
 
   /** The node next to the cursor in a direction; one to the side counts as farther. O(nodes). */
@@ -601,85 +508,4 @@ export class FleetMap {
     this.#canvas.classList.toggle('on-node', node >= 0);
     this.#on.hover(node, at, isKeyboard);
   }
-}
-
-/** A node without the resource is a dot, which no level looks like. */
-function dot(context, left, top, side) {
-  const size = Math.max(1, Math.round(side / 4));
-  context.fillRect(left + ((side - size) >> 1), top + ((side - size) >> 1), size, size);
-}
-
-/**
- * Draws the marks of tiles, each `[flags, left, top]`, in device pixels.
- *
- * Rings and corners are rectangles: a path of thousands of them costs tens of milliseconds without a GPU. A light edge
- * keeps the dark marks visible on dark tiles.
- */
-function marks(context, colors, ratio, side, tiles) {
-  const line = Math.round((side >= 12 * ratio ? 2 : 1) * ratio);
-  const having = (flag) => tiles.filter(([flags]) => flags & flag);
-  context.fillStyle = colors.stranded;
-  for (const [, left, top] of having(STRANDED)) {
-    context.fillRect(left, top, side, line);
-    context.fillRect(left, top + side - line, side, line);
-    context.fillRect(left, top + line, line, side - 2 * line);
-    context.fillRect(left + side - line, top + line, line, side - 2 * line);
-  }
-  const leg = Math.round(Math.max(2 * ratio, Math.min(side * 0.28, 8 * ratio)));
-  const edge = Math.round(ratio);
-  for (const [color, size] of [
-    [colors.paper, leg + edge],
-    [colors.ink, leg],
-  ]) {
-    context.fillStyle = color;
-    for (const [, left, top] of side < 9 * ratio ? [] : having(TAINTED))
-      context.fillRect(left + side - size, top, size, size);
-  }
-  for (const [color, width] of [
-    [colors.paper, 2.5 * line],
-    [colors.ink, 1.2 * line],
-  ]) {
-    context.strokeStyle = color;
-    context.lineWidth = width;
-    context.beginPath();
-    for (const [, left, top] of having(CORDONED)) {
-      context.moveTo(left, top + side);
-      context.lineTo(left + side, top);
-    }
-    context.stroke();
-  }
-}
-
-/** Draws a legend's swatch: `levels`, `over`, `none`, or a tile with flags. */
-export function swatch(canvas, what) {
-  const ratio = devicePixelRatio || 1;
-  const colors = palette();
-  const [width, height] = [what === 'levels' ? 120 : 16, 16];
-  canvas.width = width * ratio;
-  canvas.height = height * ratio;
-  canvas.style.width = `${width}px`;
-  canvas.style.height = `${height}px`;
-  const context = canvas.getContext('2d');
-  const side = height * ratio;
-  if (what === 'levels') {
-    const step = (width * ratio) / STEPS;
-    for (let level = 0; level < STEPS; level++) {
-      context.fillStyle = colors.levels[level];
-      context.fillRect(level * step, 0, step, side);
-    }
-    return;
-  }
-  if (what === 'none') {
-    context.fillStyle = colors.soft;
-    dot(context, 0, 0, side);
-    return;
-  }
-  context.fillStyle = what === 'over' ? colors.levels[OVER] : colors.levels[3];
-  context.fillRect(0, 0, side, side);
-  if (what === 'over') return;
-  marks(context, colors, ratio, side, [[what, 0, 0]]);
-}
-
-function rgb(hex) {
-  return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
 }

@@ -253,7 +253,8 @@ function consolidation({ remove, remain, moves, lower_bound: bound, complete }) 
     el(
       'p',
       null,
-      `${count(remove.length, 'node')} can be removed, ${whole(remain.length)} remain; at least ${count(bound.nodes, 'node')} ${bound.nodes === 1 ? 'is' : 'are'} needed by ${bound.by}.`,
+      `${count(remove.length, 'node')} can be removed, ${whole(remain.length)} remain. `,
+      `The lower bound by ${bound.by} is ${count(bound.nodes, 'node')}.`,
       !complete && ' The search ended at its time limit.',
     ),
     remove.length > 0 &&

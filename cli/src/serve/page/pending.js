@@ -53,7 +53,8 @@ export default function create(root) {
       (found) => {
         const fit = found.groups.filter((it) => it.fits_on > 0);
         status.textContent = found.pending
-          ? `${count(found.pending, 'pod')} pending in ${count(found.groups.length, 'group')}. ${count(fit.length, 'group')} ${fit.length === 1 ? 'fits' : 'fit'} a node now.`
+          ? `${count(found.pending, 'pod')} pending in ${count(found.groups.length, 'group')}, ` +
+            `of which ${whole(fit.length)} ${fit.length === 1 ? 'fits' : 'fit'} a node now.`
           : '';
         const groups = [...found.groups].sort((a, b) => b.pods.length - a.pods.length);
         return [

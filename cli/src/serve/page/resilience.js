@@ -70,7 +70,8 @@ export default function create(root) {
         el(
           'p',
           { class: 'hint' },
-          `${count(found.each?.failures.length ?? 0, domain)} on generation ${whole(found.generation)}, in ${((performance.now() - began) / 1000).toFixed(1)} s`,
+          `${count(found.each?.failures.length ?? 0, domain)} on generation ${whole(found.generation)}, `,
+          `in ${((performance.now() - began) / 1000).toFixed(1)} s`,
         ),
       ],
     );

@@ -30,7 +30,9 @@ export async function banner(box) {
         el(
           'small',
           null,
-          ` on generation ${found.generation}${found.parent ? ` and session ${found.parent}` : ''}, until ${new Date(found.expires).toLocaleTimeString()}`,
+          ` on generation ${found.generation}`,
+          found.parent && ` and session ${found.parent}`,
+          `, until ${new Date(found.expires).toLocaleTimeString()}`,
         ),
       ),
       undo,
