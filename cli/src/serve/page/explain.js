@@ -21,7 +21,7 @@ export async function explanation(box, pod) {
         return [el('h2', null, found.pod), el('p', { class: 'headline' }, found.why ?? found.state)];
       return [
         el('h2', null, found.pod),
-        el('p', { class: `headline ${found.fits_on > 0 || found.node ? 'good' : 'bad'}` }, found.why),
+        el('p', { class: `headline ${found.message ? 'bad' : 'good'}` }, found.why),
         el(
           'p',
           { class: 'hint' },
