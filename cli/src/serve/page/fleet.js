@@ -29,7 +29,8 @@ export default function create(root) {
   const latest = new Latest();
   let fleet = null;
   let loaded; // The session whose nodes are shown.
-  let index = new Map();
+  let names = []; // Of the nodes, in their order.
+  let index = new Map(); // The place of a node by its name.
   let selected = new Set();
   let matches = null;
   let params = {};
@@ -158,15 +159,15 @@ export default function create(root) {
 
   function arrive() {
     const { nodes, resources } = fleet;
-    const names = [...selected].map((node) => names_[node]);
+    // The selection outlives a change of the cluster by the names of its nodes.
+    const kept = [...selected].map((node) => names[node]);
     index = new Map(nodes.map(({ name }, at) => [name, at]));
-    names_ = nodes.map(({ name }) => name);
+    names = nodes.map(({ name }) => name);
     const value = by.value || params.by;
     fill(
       by,
-      resources
-        .filter((it) => it.name !== 'pods' || resources.length === 1)
-        .concat(resources.filter((it) => it.name === 'pods'))
+      [...resources]
+        .sort((a, b) => (a.name === 'pods') - (b.name === 'pods'))
         .map((it) => el('option', { value: it.name }, it.name)),
     );
     by.value = resources.some((it) => it.name === value) ? value : resources[0]?.name;
@@ -177,7 +178,7 @@ export default function create(root) {
         (it.is_cordoned ? CORDONED : 0) | (tainted(it) ? TAINTED : 0) | (waste.nodes.has(at) ? STRANDED : 0),
     );
     map.set(nodes, resources, fleet.flags);
-    selected = new Set(names.map((name) => index.get(name)).filter((at) => at !== undefined));
+    selected = new Set(kept.map((name) => index.get(name)).filter((at) => at !== undefined));
     map.select(selected);
     fill(
       stranded,
@@ -199,15 +200,17 @@ export default function create(root) {
     find();
     choose();
   }
-  let names_ = [];
+
+  /** The place of the resource that fills the tiles. */
+  function resourceAt() {
+    return Math.max(
+      0,
+      fleet.resources.findIndex((it) => it.name === by.value),
+    );
+  }
 
   function color() {
-    map.by(
-      Math.max(
-        0,
-        fleet.resources.findIndex((it) => it.name === by.value),
-      ),
-    );
+    map.by(resourceAt());
     canvas.setAttribute(
       'aria-label',
       `Map of ${count(fleet.nodes.length, 'node')}, filled by ${by.value}. Tick Table for the same as a table.`,
@@ -250,10 +253,7 @@ export default function create(root) {
     stage.hidden = legend.hidden = asTable.checked;
     list.hidden = !asTable.checked;
     if (!asTable.checked || !fleet) return;
-    const resource = Math.max(
-      0,
-      fleet.resources.findIndex((it) => it.name === by.value),
-    );
+    const resource = resourceAt();
     const share = (it) =>
       it.allocatable[resource] > 0 ? it.requested[resource] / it.allocatable[resource] : -1;
     const rows = fleet.nodes
@@ -327,19 +327,11 @@ export default function create(root) {
     const below = at.y + 14;
     const isBelow = below + tip.offsetHeight <= height;
     tip.style.top = `${isBelow ? below : Math.max(0, at.y - tip.offsetHeight - 10)}px`;
-    if (isKeyboard)
-      announce(
-        [
-          it.name,
-          it.zone,
-          it.pool,
-          ...lines.map((line) => line.join(' ')),
-          ...more,
-          selected.has(node) && 'selected',
-        ]
-          .filter(Boolean)
-          .join(', '),
-      );
+    if (isKeyboard) {
+      const values = lines.map((line) => line.join(' '));
+      const parts = [it.name, it.zone, it.pool, ...values, ...more, selected.has(node) && 'selected'];
+      announce(parts.filter(Boolean).join(', '));
+    }
   }
 
   /** Opens the panel of a node. The focus moves to it, and back to the map when it is closed. */
@@ -365,14 +357,15 @@ export default function create(root) {
     announce(`${count(selected.size, 'node')} selected`);
   }
 
+  /** Shows the selection, and what can be asked about it. */
   function choose() {
-    const names = [...selected].map((node) => names_[node]);
-    note({ select: names.length <= LINKED ? names.join(',') : null });
-    chosen.hidden = !names.length;
+    const chosenNames = [...selected].map((node) => names[node]);
+    note({ select: chosenNames.length <= LINKED ? chosenNames.join(',') : null });
+    chosen.hidden = !chosenNames.length;
     const hand = (field, text) =>
       el(
         'button',
-        { type: 'button', onclick: () => go('what-if', { draft: JSON.stringify({ [field]: names }) }) },
+        { type: 'button', onclick: () => go('what-if', { draft: JSON.stringify({ [field]: chosenNames }) }) },
         text,
       );
     const clear = () => {
@@ -383,7 +376,7 @@ export default function create(root) {
     };
     fill(
       chosen,
-      el('b', null, `${count(names.length, 'node')} selected`),
+      el('b', null, `${count(chosenNames.length, 'node')} selected`),
       hand('drain', 'Drain…'),
       hand('fail_node', 'Fail…'),
       el('button', { type: 'button', class: 'plain', onclick: clear }, 'Clear'),
