@@ -33,6 +33,7 @@ export class FleetMap {
   #frame = 0;
   #base = document.createElement('canvas'); // The tiles without outlines.
   #isDirty = true;
+  #rest = 0;
   #isHome = true; // Whether the whole fleet is shown.
   #isResized = false; // Whether the window was resized since the last layout.
   #shift = { x: 0, y: 0 }; // What the camera moved since the tiles were drawn, in device pixels.
@@ -157,6 +158,9 @@ export class FleetMap {
     this.#shift.x += right;
     this.#shift.y += down;
     this.#outline();
+    // Marks that cross the edge of a drawn part leave seams; a full frame removes them when the map rests.
+    clearTimeout(this.#rest);
+    this.#rest = setTimeout(() => this.draw(), 150);
   }
 
   /** Draws in the next frame, once. */
