@@ -27,6 +27,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("fleet.js", SCRIPT, include_str!("page/fleet.js")),
     ("headroom.js", SCRIPT, include_str!("page/headroom.js")),
     ("heat.js", SCRIPT, include_str!("page/heat.js")),
+    ("input.js", SCRIPT, include_str!("page/input.js")),
     ("layout.js", SCRIPT, include_str!("page/layout.js")),
     ("main.js", SCRIPT, include_str!("page/main.js")),
     ("map.js", SCRIPT, include_str!("page/map.js")),
@@ -37,7 +38,9 @@ const FILES: &[(&str, &str, &str)] = &[
     ("resilience.js", SCRIPT, include_str!("page/resilience.js")),
     ("route.js", SCRIPT, include_str!("page/route.js")),
     ("sessions.js", SCRIPT, include_str!("page/sessions.js")),
+    ("stranded.js", SCRIPT, include_str!("page/stranded.js")),
     ("studio.js", SCRIPT, include_str!("page/studio.js")),
+    ("tiles.js", SCRIPT, include_str!("page/tiles.js")),
     ("upgrade.js", SCRIPT, include_str!("page/upgrade.js")),
 ];
 

@@ -155,7 +155,10 @@ fn every_route_matches_its_schema_and_the_program() {
 
     let summary = server.get("/api/v1/summary");
     assert_matches("Summary", &summary);
-    assert_eq!(summary["resources"][0], json!({"name": "cpu", "unit": "cores", "allocatable": 8.0, "requested": 3.0}));
+    assert_eq!(
+        summary["resources"][0],
+        json!({"name": "cpu", "unit": "cores", "allocatable": 8.0, "requested": 3.0})
+    );
 
     let nodes = server.get("/api/v1/nodes");
     assert_matches("Nodes", &nodes);
@@ -233,7 +236,10 @@ fn a_session_keeps_the_cluster_after_its_change_and_ends_with_its_parent() {
     assert_eq!(server.request("DELETE", &format!("/api/v1/sessions/{id}"), None).0, 204);
     for gone in [id, nested] {
         let (code, detail) = server.problem("GET", &of("nodes", gone), None);
-        assert_eq!((code, &*detail), (404, "there is no such session: it has ended, or was deleted"));
+        assert_eq!(
+            (code, &*detail),
+            (404, "there is no such session: it has ended, or was deleted")
+        );
     }
 }
 
@@ -305,12 +311,19 @@ fn pages_of_other_origins_and_hosts_get_nothing() {
     let rebound = "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n";
     assert!(raw(&server, rebound).starts_with("HTTP/1.1 403"));
     let page = raw(&server, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").to_ascii_lowercase();
-    assert!(page.contains("content-security-policy: default-src 'none'; script-src 'self'"), "{page}");
+    assert!(
+        page.contains("content-security-policy: default-src 'none'; script-src 'self'"),
+        "{page}"
+    );
     assert!(!page.contains("access-control-allow-origin"), "{page}");
     let arguments = ["serve", "--listen", "0.0.0.0:0"];
     let refused = portolan(&arguments);
     assert_eq!(refused.code, 2);
-    assert!(refused.err.contains("listen on a loopback address or a Unix socket"), "{}", refused.err);
+    assert!(
+        refused.err.contains("listen on a loopback address or a Unix socket"),
+        "{}",
+        refused.err
+    );
 }
 
 #[test]
