@@ -1,5 +1,10 @@
 //! The explanation for programs: JSON or CSV.
 
+use std::collections::BTreeMap;
+
+use portolan::model::Name;
+use portolan::plugin::Verdict;
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use super::changes::Change;
@@ -11,41 +16,72 @@ use crate::output::cell;
 /// The version of the JSON output: it increases when a field changes its meaning or is removed.
 pub(super) const VERSION: u32 = 1;
 
-pub(super) fn json(explained: &Explained<'_>) -> Value {
+/// The fields, by name. There are many nodes, so they are written without a tree of values.
+#[derive(Serialize)]
+struct Fields<'a> {
+    changes: Vec<Value>,
+    changes_complete: bool,
+    fits_on: usize,
+    groups: Vec<Value>,
+    input: Value,
+    message: Option<String>,
+    node: Option<&'a str>,
+    #[serde(serialize_with = "nodes")]
+    nodes: &'a BTreeMap<Name, Verdict>,
+    notes: Vec<&'a String>,
+    pod: &'a str,
+    preemption: Option<Value>,
+    state: &'static str,
+    version: u32,
+    why: String,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Node<'a> {
+    Rejects { fits: bool, rejections: Vec<Rejection<'a>> },
+    Fits { fits: bool, scores: Vec<Score>, total: i64 },
+}
+
+#[derive(Serialize)]
+struct Rejection<'a> {
+    code: &'static str,
+    plugin: &'static str,
+    reasons: &'a [String],
+}
+
+#[derive(Serialize)]
+struct Score {
+    normalized: i64,
+    plugin: &'static str,
+    raw: i64,
+    weighted: i64,
+}
+
+fn nodes<S: Serializer>(of: &BTreeMap<Name, Verdict>, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(of.iter().map(|(name, verdict)| {
+        let rejections = verdict.status.iter().chain(&verdict.further).map(|status| Rejection {
+            code: status.code.as_str(),
+            plugin: status.plugin,
+            reasons: &status.reasons,
+        });
+        let scores = verdict.scores.iter().map(|score| Score {
+            normalized: score.normalized,
+            plugin: score.plugin,
+            raw: score.raw,
+            weighted: score.weighted,
+        });
+        let node = match verdict.status {
+            Some(_) => Node::Rejects { fits: false, rejections: rejections.collect() },
+            None => Node::Fits { fits: true, scores: scores.collect(), total: verdict.total() },
+        };
+        (&**name, node)
+    }))
+}
+
+pub(super) fn json(explained: &Explained<'_>) -> Result<String, CommandError> {
     let evaluation = &explained.evaluation;
-    let status = |status: &portolan::plugin::Status| {
-        json!({
-            "plugin": status.plugin,
-            "code": status.code.as_str(),
-            "reasons": status.reasons,
-        })
-    };
-    let nodes: serde_json::Map<String, Value> = evaluation
-        .nodes
-        .iter()
-        .map(|(name, verdict)| {
-            let rejections: Vec<Value> =
-                verdict.status.iter().chain(&verdict.further).map(status).collect();
-            let scores: Vec<Value> = verdict
-                .scores
-                .iter()
-                .map(|score| {
-                    json!({
-                        "plugin": score.plugin,
-                        "raw": score.raw,
-                        "normalized": score.normalized,
-                        "weighted": score.weighted,
-                    })
-                })
-                .collect();
-            let value = match verdict.status {
-                Some(_) => json!({ "fits": false, "rejections": rejections }),
-                None => json!({ "fits": true, "scores": scores, "total": verdict.total() }),
-            };
-            (name.to_string(), value)
-        })
-        .collect();
-    let groups: Vec<Value> = by_reason(evaluation)
+    let groups = by_reason(evaluation)
         .into_iter()
         .map(|((reason, plugin, code), Group { nodes, alone })| {
             let short = shortfall(explained, &reason, &nodes).map(|short| {
@@ -62,22 +98,23 @@ pub(super) fn json(explained: &Explained<'_>) -> Value {
             })
         })
         .collect();
-    json!({
-        "version": VERSION,
-        "pod": &*explained.trial.pod.key(),
-        "state": state(explained),
-        "node": explained.placed.as_ref().map(|placed| &*placed.node),
-        "why": headline(explained),
-        "fits_on": fits_on(explained),
-        "nodes": nodes,
-        "groups": groups,
-        "changes": explained.changes.all.iter().map(change).collect::<Vec<_>>(),
-        "changes_complete": explained.changes.is_complete,
-        "preemption": explained.preemption.as_ref().map(preemption),
-        "message": message(explained),
-        "notes": explained.facts.iter().chain(&explained.notes).collect::<Vec<_>>(),
-        "input": explained.intake.json(),
-    })
+    let fields = Fields {
+        changes: explained.changes.all.iter().map(change).collect(),
+        changes_complete: explained.changes.is_complete,
+        fits_on: fits_on(explained),
+        groups,
+        input: explained.intake.json(),
+        message: message(explained),
+        node: explained.placed.as_ref().map(|placed| &*placed.node),
+        nodes: &evaluation.nodes,
+        notes: explained.facts.iter().chain(&explained.notes).collect(),
+        pod: &explained.trial.pod.key(),
+        preemption: explained.preemption.as_ref().map(preemption),
+        state: state(explained),
+        version: VERSION,
+        why: headline(explained),
+    };
+    serde_json::to_string(&fields).map_err(|error| CommandError::Output(error.into()))
 }
 
 /// A change with its steps.

@@ -303,7 +303,7 @@ impl Inquiry<'_> {
         };
         match self.form {
             Form::Table => Ok(report::table(&explained, only.is_some())),
-            Form::Json => Ok(export::json(&explained).to_string()),
+            Form::Json => export::json(&explained),
             Form::Csv => export::csv(&explained),
         }
     }

@@ -14,6 +14,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use super::api::App;
+use crate::alloc::live_bytes;
 
 /// The path of a request, and the status of its answer.
 type Answered = Vec<(&'static str, String)>;
@@ -34,6 +35,7 @@ pub(super) struct Figures {
     durations: Family<Answered, Histogram, Durations>,
     generation: Gauge,
     sessions: Gauge,
+    heap: Gauge,
 }
 
 impl Default for Figures {
@@ -41,7 +43,7 @@ impl Default for Figures {
         let mut registry = Registry::default();
         let requests = Family::default();
         let durations = Family::new_with_constructor(Durations);
-        let (generation, sessions) = (Gauge::default(), Gauge::default());
+        let [generation, sessions, heap] = [(); 3].map(|()| Gauge::default());
         let help = "Requests by path and status of the answer";
         registry.register("portolan_serve_requests", help, requests.clone());
         let help = "Time until the head of an answer, by path";
@@ -49,7 +51,9 @@ impl Default for Figures {
         let help = "Number of the current reading of the cluster";
         registry.register("portolan_serve_generation", help, generation.clone());
         registry.register("portolan_serve_sessions", "Sessions", sessions.clone());
-        Figures { registry, requests, durations, generation, sessions }
+        let help = "Bytes that are allocated and not freed";
+        registry.register("portolan_serve_heap_bytes", help, heap.clone());
+        Figures { registry, requests, durations, generation, sessions, heap }
     }
 }
 
@@ -58,6 +62,7 @@ impl Figures {
     pub(super) fn text(&self, app: &App) -> String {
         self.generation.set(i64::try_from(app.generation()).unwrap_or(i64::MAX));
         self.sessions.set(i64::try_from(app.sessions.len()).unwrap_or(i64::MAX));
+        self.heap.set(live_bytes());
         encode_classic(&self.registry)
     }
 }

@@ -345,6 +345,34 @@ fn questions_at_once_have_the_answers_of_questions_one_by_one() {
     assert!(headlines.len() > 1, "the drains differ: {headlines:?}");
 }
 
+/// The bytes that a server has allocated and not freed.
+fn heap(server: &Server) -> u64 {
+    let metrics = server.get("/metrics");
+    let mut lines = metrics.as_str().expect("a text").lines();
+    let value = lines.find_map(|line| line.strip_prefix("portolan_serve_heap_bytes "));
+    value.expect("a gauge").parse().expect("a number")
+}
+
+#[test]
+fn a_session_takes_little_memory_and_returns_it() {
+    let server = Server::start(&[]);
+    let change = json!({"drain": "general-01", "delete_emptydir_data": true});
+    // The first questions fill caches, such as the cluster without a change.
+    let first = server.post("/api/v1/sessions", &change);
+    let before = heap(&server);
+    let sessions = 64;
+    let ids: Vec<Value> =
+        (0..sessions).map(|_| server.post("/api/v1/sessions", &change)["id"].clone()).collect();
+    let each = heap(&server).saturating_sub(before) / sessions;
+    assert!(each < 1 << 20, "{each} bytes a session");
+    for id in ids.iter().chain([&first["id"]]) {
+        let path = format!("/api/v1/sessions/{}", id.as_str().expect("a text"));
+        assert_eq!(server.request("DELETE", &path, None).0, 204);
+    }
+    let kept = heap(&server).saturating_sub(before);
+    assert!(kept < 1 << 20, "{kept} bytes are kept");
+}
+
 #[test]
 fn a_changed_file_is_read_again_and_clients_are_told() {
     let path = cluster("changes");
