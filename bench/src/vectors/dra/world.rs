@@ -175,6 +175,12 @@ impl Backend for World {
         self.put_claim(stored).map_err(ApiError::Other)
     }
 
+    fn update_consumers(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
+        let mut stored = self.stored(claim)?;
+        stored.status.reserved_for = claim.status.reserved_for.clone();
+        self.put_claim(stored).map_err(ApiError::Other)
+    }
+
     fn remove_reservation(
         &self,
         claim: &ResourceClaim,

@@ -63,6 +63,14 @@ pub trait Backend: Send + Sync {
     /// The claim has changed or does not exist, or the request failed.
     fn update_status(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError>;
 
+    /// Replaces the consumers of an allocated claim. The stored allocation is not written again: the API server refuses
+    /// any change of it, also the loss of fields that the model does not have.
+    ///
+    /// # Errors
+    ///
+    /// The claim has changed or does not exist, or the request failed.
+    fn update_consumers(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError>;
+
     /// Removes the pod from the consumers of a claim, by its uid: a strategic merge patch of the status, with the uid
     /// of the claim.
     ///

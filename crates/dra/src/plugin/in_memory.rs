@@ -122,6 +122,11 @@ impl Backend for InMemoryBackend {
         })
     }
 
+    fn update_consumers(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
+        let consumers = claim.status.reserved_for.clone();
+        self.change(claim, |stored| stored.status.reserved_for = consumers)
+    }
+
     fn remove_reservation(
         &self,
         claim: &ResourceClaim,
@@ -201,6 +206,10 @@ impl Backend for DryRunBackend {
     }
 
     fn update_status(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
+        Ok(claim.clone())
+    }
+
+    fn update_consumers(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
         Ok(claim.clone())
     }
 

@@ -166,11 +166,11 @@ fn write(
         name: pod.name.clone(),
         uid: pod.uid.to_string().into(),
     });
-    let step = match allocation {
-        Some(_) => "add allocation and reservation",
-        None => "add reservation",
+    let (step, written) = match allocation {
+        Some(_) => ("add allocation and reservation", plugin.backend.update_status(&claim)),
+        None => ("add reservation", plugin.backend.update_consumers(&claim)),
     };
-    plugin.backend.update_status(&claim).map_err(|why| (step, why))
+    written.map_err(|why| (step, why))
 }
 
 fn is_in_flight(plugin: &DynamicResources, claim: &ResourceClaim) -> bool {

@@ -88,6 +88,13 @@ struct ClaimStatus<'a> {
     devices: Option<()>,
 }
 
+/// The status of an allocated claim in a JSON merge patch that replaces its consumers only.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Consumers<'a> {
+    reserved_for: &'a [Reservation],
+}
+
 /// A strategic merge patch of a claim's status that removes a consumer.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -231,6 +238,12 @@ impl Backend for ApiClaims {
             reserved_for: Some(&*claim.status.reserved_for).filter(|list| !list.is_empty()),
             devices: allocation.is_none().then_some(()),
         };
+        let change = Change { metadata: ClaimMetadata::of(claim), status: Some(status) };
+        self.write(self.api.patch(&path(claim, "status"), Patch::Merge, &change))
+    }
+
+    fn update_consumers(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
+        let status = Consumers { reserved_for: &claim.status.reserved_for };
         let change = Change { metadata: ClaimMetadata::of(claim), status: Some(status) };
         self.write(self.api.patch(&path(claim, "status"), Patch::Merge, &change))
     }

@@ -166,6 +166,7 @@ fn nothing_is_written_without_the_lease() {
     assert_eq!(claims.create(&claim), Err(no_lease()));
     assert_eq!(claims.update(&claim), Err(no_lease()));
     assert_eq!(claims.update_status(&claim), Err(no_lease()));
+    assert_eq!(claims.update_consumers(&claim), Err(no_lease()));
     assert_eq!(claims.remove_reservation(&claim, &web()), Err(no_lease()));
     assert_eq!(claims.delete(&claim), Err(no_lease()));
     assert_eq!(claims.set_extended_status(&web(), &Default::default()), Err(no_lease()));
@@ -402,6 +403,26 @@ fn a_claim_that_another_scheduler_has_allocated_is_left_alone() {
     assert!(error.contains("claim default/a got allocated elsewhere in the meantime"), "{error}");
     assert_eq!(cluster.node("p"), Value::Null);
     assert_eq!(json!(cluster.claim("a").status), status["status"]);
+}
+
+#[test]
+fn a_claim_that_is_allocated_by_hand_is_only_reserved() {
+    let mut cluster = Cluster::new();
+    let mut object = object();
+    object["metadata"] = json!({"name": "a"});
+    cluster.server.create(&object).expect("created");
+    // The model has no such field.
+    let mut allocation = allocation();
+    allocation["devices"]["results"][0]["ofALaterVersion"] = true.into();
+    let status = json!({"status": {"allocation": allocation}});
+    cluster.server.patch_status("ResourceClaim", "default", "a", &status).expect("patched");
+    cluster.submit(DeviceEvent::PutClaim(cluster.claim("a").into()));
+    cluster.add_pod("p", &["a"]);
+    assert_eq!(cluster.schedule(), Ok(()));
+    assert_eq!((cluster.node("p"), cluster.consumers("a")), ("n1".into(), vec!["p".to_owned()]));
+    assert_eq!(cluster.written(), ["patch resourceclaims/status a 200"]);
+    let stored = cluster.server.get("ResourceClaim", "default", "a").expect("found");
+    assert_eq!(stored["status"]["allocation"], allocation);
 }
 
 #[test]
