@@ -305,6 +305,48 @@ fn a_claim_that_was_created_again_is_not_reserved_for_the_old_one() {
 }
 
 #[test]
+fn a_deletion_frees_devices_that_were_allocated_or_reserved() {
+    let mut writer = writer();
+    let freed = |writer: &Writer, name: &str| {
+        let claims = writer.cluster().store::<Devices>().unwrap().claims();
+        claims.was_freed_by_deletion(&"default".into(), &name.into())
+    };
+    let delete = |name: &str| DeviceEvent::DeleteClaim {
+        namespace: "default".into(),
+        name: name.into(),
+        uid: None,
+    };
+    writer.change::<Devices>(DeviceEvent::PutClaim(claim("a", Some(&device("gpu-0"))))).unwrap();
+    for name in ["b", "c"] {
+        writer.change::<Devices>(DeviceEvent::PutClaim(claim(name, None))).unwrap();
+    }
+    writer.change::<Devices>(reserve("b", "gpu-1")).unwrap();
+    for (name, expected) in [("a", true), ("a", false), ("b", true), ("c", false)] {
+        writer.change::<Devices>(delete(name)).unwrap();
+        assert_eq!(freed(&writer, name), expected, "{name}");
+    }
+    // Another claim has been deleted since.
+    assert!(freed(&writer, "a"));
+}
+
+#[test]
+fn a_claim_that_takes_the_name_of_an_allocated_one_frees_its_devices() {
+    let mut writer = writer();
+    let put = |writer: &mut Writer, claim: Arc<ResourceClaim>| {
+        writer.change::<Devices>(DeviceEvent::PutClaim(claim.clone())).unwrap();
+        writer.cluster().store::<Devices>().unwrap().claims().was_freed(&claim)
+    };
+    let of = |uid: &str, allocation: Option<&AllocationResult>| {
+        let mut claim = ResourceClaim::clone(&claim("a", allocation));
+        claim.metadata.uid = uid.into();
+        Arc::new(claim)
+    };
+    assert!(!put(&mut writer, of("1", Some(&device("gpu-0")))));
+    assert!(put(&mut writer, of("2", None)));
+    assert!(!put(&mut writer, of("3", None)));
+}
+
+#[test]
 fn the_newest_class_supplies_an_extended_resource() {
     let mut writer = writer();
     for (name, created) in [("b", "2026-01-01T00:00:00Z"), ("a", "2026-01-01T00:00:00Z"), ("c", "")]

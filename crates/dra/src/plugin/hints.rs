@@ -44,10 +44,14 @@ pub(super) fn hint(pod: &Pod, event: &ClusterEvent<'_>, cluster: &Cluster) -> Hi
         | DeviceEvent::Allocated { claim, .. } => on_claim(pod, claim, devices),
         // The devices are free again.
         DeviceEvent::Release(_) => Hint::queue_if(find::claims_of(devices, pod).is_ok()),
-        DeviceEvent::DeleteClass(_)
-        | DeviceEvent::DeleteSlice(_)
-        | DeviceEvent::DeleteClaim { .. }
-        | DeviceEvent::Reserve(_) => Hint::Skip,
+        // Kube-scheduler's hint ignores deletions, so such a pod waits for another event.
+        DeviceEvent::DeleteClaim { namespace, name, .. } => Hint::queue_if(
+            devices.claims().was_freed_by_deletion(namespace, name)
+                && find::claims_of(devices, pod).is_ok(),
+        ),
+        DeviceEvent::DeleteClass(_) | DeviceEvent::DeleteSlice(_) | DeviceEvent::Reserve(_) => {
+            Hint::Skip
+        }
     }
 }
 

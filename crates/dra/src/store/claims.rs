@@ -34,8 +34,10 @@ pub struct Claims {
     /// By the uid of the claim.
     in_flight: imbl::HashMap<Arc<str>, Pending>,
     usage: Usage,
-    /// The claims whose last change removed their allocation.
+    /// The claims whose last change freed devices.
     freed: imbl::HashMap<Arc<str>, Arc<ResourceClaim>>,
+    /// The claim that was deleted last, and whether it used devices.
+    deleted: Option<(Key, bool)>,
 }
 
 impl Claims {
@@ -64,13 +66,21 @@ impl Claims {
         self.in_flight.get(uid).map(|pending| &pending.of)
     }
 
-    /// Returns whether this version of a claim is the one that removed the allocation, or if that is not known because
-    /// the claim has changed since.
+    /// Returns whether this version of a claim is the one that freed devices, or if that is not known because the claim
+    /// has changed since.
     #[must_use]
     pub fn was_freed(&self, claim: &ResourceClaim) -> bool {
         let is_known = |known: &Arc<ResourceClaim>| std::ptr::eq(&**known, claim);
         let newest = self.get(claim.namespace(), claim.name());
         self.freed.get(&claim.metadata.uid).is_some_and(is_known) || !newest.is_some_and(is_known)
+    }
+
+    /// Returns whether the deletion of a claim freed devices, or if that is not known because another claim has been
+    /// deleted since.
+    #[must_use]
+    pub fn was_freed_by_deletion(&self, namespace: &Arc<str>, name: &Arc<str>) -> bool {
+        let is_of = |(of, _): &&(Key, bool)| of.0 == *namespace && of.1 == *name;
+        self.deleted.as_ref().filter(is_of).is_none_or(|(_, used_devices)| *used_devices)
     }
 
     /// Returns the devices in use.
@@ -82,9 +92,12 @@ impl Claims {
     /// Adds or replaces a claim that a watch reports, unless the known object is as new. A claim with another uid is
     /// another object, whatever its resource version, and ends the known one.
     pub(super) fn put(&mut self, claim: Arc<ResourceClaim>, log: &mut Log) {
-        match self.get(claim.namespace(), claim.name()) {
+        let (namespace, name) = (claim.namespace(), claim.name());
+        let mut is_freed = false;
+        match self.get(namespace, name) {
             Some(known) if known.metadata.uid != claim.metadata.uid => {
-                self.delete(claim.namespace(), claim.name(), log);
+                self.delete(namespace, name, log);
+                is_freed = self.was_freed_by_deletion(namespace, name);
             }
             Some(known) => {
                 let age = claim.metadata.compare_version(&known.metadata);
@@ -94,7 +107,10 @@ impl Claims {
             }
             None => {}
         }
-        self.replace(claim, log);
+        self.replace(claim.clone(), log);
+        if is_freed {
+            self.freed.insert(claim.metadata.uid.clone(), claim);
+        }
     }
 
     /// Replaces a claim by what the API server answered to a write, unless the claim has been deleted or changed
@@ -147,8 +163,14 @@ impl Claims {
 
     /// Removes a claim, and the reservation for it.
     pub(super) fn delete(&mut self, namespace: &Arc<str>, name: &Arc<str>, log: &mut Log) {
-        let Some(old) = self.claims.remove(&(namespace.clone(), name.clone())) else { return };
+        let key = (namespace.clone(), name.clone());
+        let Some(old) = self.claims.remove(&key) else {
+            self.deleted = Some((key, false));
+            return;
+        };
         let uid = &old.metadata.uid;
+        let used_devices = old.status.allocation.is_some() || self.in_flight(uid).is_some();
+        self.deleted = Some((key, used_devices));
         self.freed.remove(uid);
         if let Some(allocation) = old.status.allocation.as_deref() {
             self.usage.remove(allocation, log);

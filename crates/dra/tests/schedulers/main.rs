@@ -1,5 +1,6 @@
 //! Schedulers with the plugin on an engine.
 
 mod forks;
+mod hints;
 mod live;
 mod overcommit;
