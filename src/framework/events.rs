@@ -11,7 +11,9 @@ use std::fmt;
 use std::ops::BitOr;
 use std::sync::Arc;
 
-use crate::model::{Change, Diff, Node, Object, ObjectKind, Pod, Resources, object_kinds};
+use crate::model::{
+    Change, CustomEvent, Diff, Node, Object, ObjectKind, Pod, Resources, object_kinds,
+};
 use crate::snapshot::Store;
 
 macro_rules! define_resources {
@@ -289,8 +291,13 @@ impl<'a> ClusterEvent<'a> {
     /// Returns the event of a user-defined store if that is what changed.
     #[must_use]
     pub fn custom<S: Store>(&self) -> Option<&'a S::Event> {
+        self.any_custom()?.event::<S>()
+    }
+
+    /// Returns the event of any user-defined store.
+    pub(crate) fn any_custom(&self) -> Option<&'a CustomEvent> {
         match self.change {
-            Change::Custom(event) => event.event::<S>(),
+            Change::Custom(event) => Some(event),
             _ => None,
         }
     }

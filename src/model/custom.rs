@@ -12,6 +12,8 @@ pub(crate) trait AnyEvent: Send + Sync {
     fn store_name(&self) -> &'static str;
     /// Returns the event.
     fn event(&self) -> &dyn Any;
+    /// Returns whether the store may begin to supply an extended resource.
+    fn may_supply(&self, resource: &str) -> bool;
 }
 
 /// A type-erased event for a store that was registered with [`Config::with_store`](crate::cache::Config::with_store).
@@ -39,6 +41,11 @@ impl CustomEvent {
 
     pub(crate) fn any(&self) -> &dyn Any {
         self.0.event()
+    }
+
+    /// Returns whether the store may begin to supply an extended resource with this event.
+    pub(crate) fn may_supply(&self, resource: &str) -> bool {
+        self.0.may_supply(resource)
     }
 }
 

@@ -1,4 +1,5 @@
-//! NodeResourcesFit: nodes with more allocatable resources, and pods with smaller requests.
+//! NodeResourcesFit: nodes with more allocatable resources, pods with smaller requests, and stores that supply extended
+//! resources.
 
 use crate::model::{Node, Object, Pod, PodClass, Resources};
 
@@ -10,6 +11,7 @@ pub(in crate::plugins) const EVENTS: &[Interest] = &[
     on(EventResource::PODS, any(&[Actions::DELETE, Actions::UPDATE_POD_SCALE_DOWN])),
     on(NODE, any(&[Actions::ADD, Actions::UPDATE_NODE_ALLOCATABLE])),
     on(&[EventResource::CustomNodeResource], any(&[Actions::ADD, Actions::UPDATE_OTHER])),
+    on(&[EventResource::Custom], Actions::UPDATE_OTHER),
 ];
 
 /// `ignores` returns whether the filter ignores a resource. Kube-scheduler's hint checks ignored resources too, and
@@ -21,6 +23,10 @@ pub(in crate::plugins) fn hint(
 ) -> Hint {
     let wanted = &pod.template.resources.incoming;
     let is_best_effort = pod.template.class == PodClass::BestEffort;
+    if let Some(event) = event.any_custom() {
+        let mut requested = wanted.scalars.iter().filter(|(_, amount)| *amount > 0);
+        return Hint::queue_if(requested.any(|(name, _)| event.may_supply(name)));
+    }
     if let (_, Some(new)) = event.object() {
         let Object::CustomNodeResource(new) = new else { return Hint::Skip };
         let offered = &new.allocatable;

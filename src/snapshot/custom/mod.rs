@@ -183,6 +183,13 @@ pub trait Store: Clone + Send + Sync + 'static {
         false
     }
 
+    /// Returns `true` if the store may begin to supply this extended resource with this event. NodeResourcesFit then
+    /// requeues the pods that request the resource. `false` by default. O(1): called for each waiting pod.
+    fn may_supply(event: &Self::Event, resource: &str) -> bool {
+        let _ = (event, resource);
+        false
+    }
+
     /// Returns the store as it would be if no pod had ever been placed, or `None` (the default) if that is unknown.
     ///
     /// [`Cluster::audit`] and [`Writer::rebuild`](crate::cache::Writer::rebuild) place all pods in the returned store,
@@ -248,6 +255,10 @@ impl<S: Store> AnyEvent for Typed<S> {
 
     fn event(&self) -> &dyn Any {
         &self.0
+    }
+
+    fn may_supply(&self, resource: &str) -> bool {
+        S::may_supply(&self.0, resource)
     }
 }
 

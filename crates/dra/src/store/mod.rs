@@ -27,7 +27,7 @@ use std::sync::Arc;
 use portolan::cache::{Cluster, PlacedPod, Store};
 use portolan::model::Generation;
 
-use crate::model::{DeviceClass, ResourceClaim, ResourceSlice};
+use crate::model::{DeviceClass, IMPLICIT_PREFIX, ResourceClaim, ResourceSlice};
 
 pub use claims::{Claims, InFlight};
 pub use classes::Classes;
@@ -183,6 +183,14 @@ impl Store for Devices {
 
     fn supplies(&self, resource: &str) -> bool {
         self.classes.supplier(resource).is_some()
+    }
+
+    fn may_supply(event: &DeviceEvent, resource: &str) -> bool {
+        let DeviceEvent::PutClass(class) = event else { return false };
+        match resource.strip_prefix(IMPLICIT_PREFIX) {
+            Some(name) => name == &**class.name(),
+            None => class.spec.extended_resource_name.as_deref() == Some(resource),
+        }
     }
 }
 

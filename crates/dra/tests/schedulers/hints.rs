@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use portolan::cache::Event;
-use portolan::model::{Change, CustomEvent, Pod};
+use portolan::model::{Change, CustomEvent, Pod, Quantity, pod};
 use portolan::plugin::{ClusterEvent, Hint, QueueingHints, Snapshots};
 use portolan_dra::Devices;
 use portolan_dra::model::read;
@@ -51,4 +51,27 @@ fn a_pod_waits_for_the_deletion_of_an_allocated_claim() {
     is_asked(claim("used", &allocated));
     is_asked(delete("own"));
     assert!(!is_asked(delete("used")));
+}
+
+#[test]
+fn a_pod_waits_for_the_class_that_supplies_its_extended_resource() {
+    let live = Live::new(1, &[]);
+    let class = |name: &str, resource: Option<&str>| {
+        let spec = json!({"extendedResourceName": resource});
+        let class = json!({"metadata": {"name": name}, "spec": spec});
+        DeviceEvent::PutClass(Arc::new(read(class).unwrap()))
+    };
+    let explicit = pod("a").request("example.com/gpu", Quantity::whole(1)).build();
+    let implicit =
+        pod("b").request("deviceclass.resource.kubernetes.io/gpu", Quantity::whole(1)).build();
+    let is_asked = |pod, event| helps(&live, "NodeResourcesFit", pod, event);
+    for (event, expected) in [
+        (class("other", Some("example.com/other")), [false, false]),
+        (class("gpu", None), [false, true]),
+        (class("named", Some("example.com/gpu")), [true, false]),
+        (DeviceEvent::DeleteClass("gpu".into()), [false, false]),
+    ] {
+        let asked = [&explicit, &implicit].map(|pod| is_asked(pod, event.clone()));
+        assert_eq!(asked, expected, "{event:?}");
+    }
 }
