@@ -102,6 +102,12 @@ pub trait Backend: Send + Sync {
         let _ = (pod, reason, message);
     }
 
+    /// Counts the wait of a pod for the binding conditions of a driver's devices. The status is `success`, `timeout`,
+    /// `failed` or `error`, as in kube-scheduler's metrics.
+    fn count_wait(&self, pod: &Pod, driver: &str, status: &'static str, waited: Duration) {
+        let _ = (pod, driver, status, waited);
+    }
+
     /// Returns the time.
     fn now(&self) -> Timestamp;
 

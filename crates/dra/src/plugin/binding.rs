@@ -1,5 +1,6 @@
 //! Binding conditions: what drivers must report of devices before a pod is bound.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use portolan::model::Timestamp;
@@ -27,6 +28,11 @@ pub(super) fn has_conditions(claim: &ResourceClaim) -> bool {
 fn conditional(claim: &ResourceClaim) -> impl Iterator<Item = &DeviceResult> {
     let results = claim.status.allocation.iter().flat_map(|of| &of.devices.results);
     results.filter(|result| !result.binding_conditions.is_empty())
+}
+
+/// Returns the drivers of the devices with binding conditions.
+pub(super) fn drivers(claim: &ResourceClaim) -> impl Iterator<Item = &Arc<str>> {
+    conditional(claim).map(|result| &result.driver)
 }
 
 /// Returns how far the devices of a claim are prepared.

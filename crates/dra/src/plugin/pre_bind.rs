@@ -1,9 +1,10 @@
 //! PreBind: stores allocations and reservations in the claims, and waits for binding conditions.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan::model::{Name, Pod};
+use portolan::model::{Name, Pod, Timestamp};
 use portolan::plugin::{Cycle, Status};
 
 use crate::model::{AllocationResult, Reservation, ResourceClaim};
@@ -179,7 +180,7 @@ fn is_in_flight(plugin: &DynamicResources, claim: &ResourceClaim) -> bool {
     devices.is_some_and(|devices| devices.claims().in_flight(&claim.metadata.uid).is_some())
 }
 
-/// Waits until the binding conditions of all devices are true.
+/// Waits until the binding conditions of all devices are true, and counts the wait for each driver.
 fn wait_for_conditions(
     plugin: &DynamicResources,
     pod: &Pod,
@@ -194,23 +195,44 @@ fn wait_for_conditions(
     let message = format!("waiting for binding conditions for device on node {node}");
     plugin.backend.record(pod, "BindingConditionsPending", &message);
     let start = plugin.backend.now();
+    let ended = poll_conditions(plugin, pod, &conditional, start);
+    let status = ended.as_ref().map_or_else(|(status, _)| *status, |()| "success");
+    let waited = plugin.backend.now().since(start);
+    let drivers: BTreeSet<&Arc<str>> =
+        conditional.iter().flat_map(|claim| binding::drivers(claim)).collect();
+    for driver in drivers {
+        plugin.backend.count_wait(pod, driver, status, waited);
+    }
+    ended.map_err(|(_, why)| why)
+}
+
+/// Reads the claims until the binding conditions of all devices are true. An error comes with the status of the wait.
+fn poll_conditions(
+    plugin: &DynamicResources,
+    pod: &Pod,
+    conditional: &[&Arc<ResourceClaim>],
+    start: Timestamp,
+) -> Result<(), (&'static str, Status)> {
+    let broken = |why: Status| ("error", why);
     loop {
         let mut is_ready = true;
-        for claim in &conditional {
+        for claim in conditional {
             let name = claim.name();
-            let newest = newest(plugin, claim)?;
+            let newest = newest(plugin, claim).map_err(broken)?;
             match binding::readiness(&newest) {
                 Readiness::Ready => {}
                 Readiness::Failed { reason, message } => {
-                    return Err(error(format!(
+                    let why = error(format!(
                         "device binding failed: claim={name}, reason={reason}, \
                          message=\"{message}\""
-                    )));
+                    ));
+                    return Err(("failed", why));
                 }
                 Readiness::Waiting => {
                     let now = plugin.backend.now();
                     if binding::is_timed_out(&newest, plugin.binding_timeout, now) {
-                        return Err(error(format!("device binding timeout: claim={name}")));
+                        let why = error(format!("device binding timeout: claim={name}"));
+                        return Err(("timeout", why));
                     }
                     is_ready = false;
                 }
@@ -220,9 +242,9 @@ fn wait_for_conditions(
             return Ok(());
         }
         if plugin.backend.now().since(start) >= plugin.binding_timeout {
-            return Err(error("device binding timeout: context deadline exceeded"));
+            return Err(("timeout", error("device binding timeout: context deadline exceeded")));
         }
-        wait(plugin, pod, POLL).map_err(error)?;
+        wait(plugin, pod, POLL).map_err(|why| broken(error(why)))?;
     }
 }
 

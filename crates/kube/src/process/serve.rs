@@ -45,7 +45,7 @@ use super::LiveScheduler;
 use crate::component_metrics::Scrape;
 use crate::mirror::Readiness;
 use crate::shadow::Shadow;
-use crate::write::{Fence, ShardGate};
+use crate::write::{Fence, ShardGate, register_claims};
 
 /// A running server. It ends when this is dropped, except that requests in progress are answered.
 #[derive(Debug)]
@@ -71,6 +71,7 @@ impl Answers {
         let mut scrape = Scrape::new(move || refresh(&metrics, &schedulers));
         scheduler.metrics().register(scrape.registry());
         scheduler.refusals().register(scrape.registry());
+        register_claims(scrape.registry());
         if let Some(gate) = scheduler.gate() {
             let shards = HeldShards(gate.clone());
             scrape.registry().register_collector(Box::new(shards));

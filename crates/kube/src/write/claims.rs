@@ -25,6 +25,7 @@ use tokio::time::sleep;
 
 use super::blocking::Blocking;
 use super::bodies::{DeleteOptions, Uid, is_gone, pod_path};
+use super::claim_counts;
 use super::events::EventRecorder;
 use super::{Fence, NO_LEASE, Occurrence};
 use crate::api::{self, Api, Patch, Resource};
@@ -219,7 +220,10 @@ impl Backend for ApiClaims {
     fn create(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
         let Resource { kind, api_version, .. } = Resource::RESOURCE_CLAIMS;
         let path = Resource::RESOURCE_CLAIMS.collection(Some(claim.namespace()));
-        self.write(self.api.create(&path, &NewClaim { kind, api_version, claim }))
+        self.permit()?;
+        let created = self.read(self.api.create(&path, &NewClaim { kind, api_version, claim }));
+        claim_counts::count_creation(created.is_ok());
+        created
     }
 
     /// Replaces the finalizers, the only metadata that the plugin changes.
@@ -287,6 +291,10 @@ impl Backend for ApiClaims {
 
     fn record(&self, pod: &Pod, reason: &'static str, message: &str) {
         self.events.record(Occurrence::by_plugin(pod, reason, message));
+    }
+
+    fn count_wait(&self, pod: &Pod, driver: &str, status: &'static str, waited: Duration) {
+        claim_counts::count_wait(pod.scheduler_name(), driver, status, waited);
     }
 
     fn now(&self) -> Timestamp {

@@ -17,8 +17,9 @@ use portolan_dra::store::DeviceEvent;
 use portolan_k8s::config::Configuration;
 use serde_json::{Value, json};
 
-use super::ApiClaims;
 use super::testing::{Answer, Seen, World, refused};
+use super::{ApiClaims, register_claims};
+use crate::component_metrics::Scrape;
 use crate::process::profiles;
 use crate::testing::{apply, server};
 
@@ -473,6 +474,46 @@ fn a_restart_of_the_server_between_two_writes_costs_one_attempt() {
     assert_eq!((cluster.node("p"), cluster.consumers("a")), ("n1".into(), vec!["p".to_owned()]));
 }
 
+/// Returns the value of a sample of the metrics of claims.
+fn sample(name: &str) -> f64 {
+    let mut scrape = Scrape::new(|| ());
+    register_claims(scrape.registry());
+    let text = scrape.text();
+    let found = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    found.unwrap_or_else(|| panic!("{name} in {text}"))
+}
+
+#[test]
+fn waits_for_binding_conditions_are_counted_by_driver() {
+    for (driver, condition, status) in [("a", "ready", "success"), ("b", "broken", "failed")] {
+        let mut cluster = Cluster::new();
+        cluster.add_claim("a");
+        let mut allocation = allocation();
+        let result = &mut allocation["devices"]["results"][0];
+        result["driver"] = driver.into();
+        result["bindingConditions"] = json!(["ready"]);
+        result["bindingFailureConditions"] = json!(["broken"]);
+        let patch = |status: Value| {
+            let patch = json!({ "status": status });
+            cluster.server.patch_status("ResourceClaim", "default", "a", &patch).expect("patched");
+        };
+        patch(json!({ "allocation": allocation }));
+        cluster.submit(DeviceEvent::PutClaim(cluster.claim("a").into()));
+        // The scheduler learns of the condition in PreBind.
+        let conditions = json!([{"type": condition, "status": "True"}]);
+        let report =
+            json!({"driver": driver, "pool": "n1", "device": "gpu-0", "conditions": conditions});
+        patch(json!({"devices": [report]}));
+        cluster.add_pod("p", &["a"]);
+        assert_eq!(cluster.schedule().is_ok(), status == "success");
+        let labels =
+            format!("profile=\"default-scheduler\",driver=\"{driver}\",status=\"{status}\"");
+        let name = "scheduler_dra_bindingconditions";
+        assert_eq!(sample(&format!("{name}_allocations_total{{{labels}}}")), 1.0);
+        assert_eq!(sample(&format!("{name}_wait_duration_seconds_count{{{labels}}}")), 1.0);
+    }
+}
+
 #[test]
 fn a_claim_for_extended_resources_is_deleted_although_it_is_protected() {
     let cluster = Cluster::new();
@@ -483,6 +524,7 @@ fn a_claim_for_extended_resources_is_deleted_although_it_is_protected() {
     }))
     .expect("metadata");
     let created = claims.create(&claim).expect("created");
+    assert!(sample("scheduler_resourceclaim_creates_total{status=\"success\"}") >= 1.0);
     assert!(created.name().starts_with("p-extended-resources-"), "{}", created.name());
     let mut protected = created.clone();
     protected.metadata.finalizers.push(FINALIZER.into());

@@ -21,6 +21,7 @@ mod bind;
 mod bind_tests;
 mod blocking;
 mod bodies;
+mod claim_counts;
 mod claims;
 #[cfg(test)]
 mod claims_tests;
@@ -64,6 +65,7 @@ use tokio::time::timeout;
 pub use bind::ApiBinder;
 pub(crate) use bind::Unbound;
 pub(crate) use blocking::{Blocking, RuntimeEnded};
+pub(crate) use claim_counts::register_claims;
 pub use claims::ApiClaims;
 pub use events::{EventFigures, EventLimits, EventRecorder};
 pub use evict::ApiEvictor;
