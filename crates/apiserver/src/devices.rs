@@ -45,14 +45,17 @@ pub(crate) fn fill(kind: &str, object: &mut Value) {
     }
 }
 
-/// Removes empty lists, which are not written. Only the terms of a node selector are required.
+/// Removes empty lists, which are not written. Only the terms of a node selector are required. The parameters and data
+/// of drivers are not changed.
 fn drop_empty_lists(value: &mut Value) {
     match value {
         Value::Object(map) => {
             map.retain(|key, value| {
                 key == "nodeSelectorTerms" || value.as_array().is_none_or(|list| !list.is_empty())
             });
-            map.values_mut().for_each(drop_empty_lists);
+            let known =
+                map.iter_mut().filter(|(key, _)| !["parameters", "data"].contains(&key.as_str()));
+            known.for_each(|(_, value)| drop_empty_lists(value));
         }
         Value::Array(items) => items.iter_mut().for_each(drop_empty_lists),
         _ => {}

@@ -188,6 +188,26 @@ fn a_new_allocation_must_belong_to_the_claim() {
 }
 
 #[test]
+fn shares_and_configurations_are_stored_as_they_are_written() {
+    let server = server();
+    let opaque =
+        json!({"driver": "gpu.example.com", "parameters": {"list": [], "map": {"list": []}}});
+    let mut object = claim("c");
+    object["spec"]["devices"]["config"] = json!([{"requests": [], "opaque": opaque}]);
+    let created = server.create(&object).unwrap();
+    assert_eq!(created["spec"]["devices"]["config"], json!([{"opaque": opaque}]));
+    let result = json!({
+        "request": "gpu", "driver": "gpu.example.com", "pool": "n", "device": "gpu-0",
+        "shareID": "6d4ec1a1-4b8a-4c3c-8a83-0c3d0a3b1f0e", "consumedCapacity": {"memory": "1Gi"},
+    });
+    let config = json!([{"source": "FromClaim", "requests": ["gpu"], "opaque": opaque}]);
+    let allocation = json!({"devices": {"results": [result], "config": config}});
+    let status = json!({"status": {"allocation": allocation}});
+    server.patch_status("ResourceClaim", "default", "c", &status).unwrap();
+    assert_eq!(status_of(&server, "c"), status["status"]);
+}
+
+#[test]
 fn consumers_are_bounded_and_unique_by_uid() {
     let server = server();
     let mut client = client(&server);
