@@ -10,8 +10,12 @@ use serde_json::{Map, Value};
 use crate::clock::now;
 use crate::defaults::{absent, section};
 use crate::error::ApiError;
-use crate::resources::Resource;
+use crate::resources::{self, Resource};
+use crate::store::{Key, Store};
 use crate::verbs::is_deleted;
+
+/// The label of namespaces whose claims may request administrative access.
+const ADMIN_LABEL: &str = "resource.kubernetes.io/admin-access";
 
 const MOST_REQUESTS: usize = 32;
 const MOST_SUBREQUESTS: usize = 8;
@@ -143,19 +147,49 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Checks a new object, or the new form of a resource slice.
-pub(crate) fn check_spec(resource: &Resource, name: &str, new: &Value) -> Result<(), ApiError> {
+/// Checks a new object.
+pub(crate) fn check_spec(
+    store: &Store,
+    resource: &Resource,
+    key: &Key,
+    new: &Value,
+) -> Result<(), ApiError> {
     let mut wrong = Wrong::default();
     match resource.kind {
-        "ResourceClaim" => requests(&mut wrong, "spec.devices.requests", &new["spec"]),
+        "ResourceClaim" => {
+            admin_request(&mut wrong, store, key, &new["spec"]);
+            requests(&mut wrong, "spec.devices.requests", &new["spec"]);
+        }
         "ResourceClaimTemplate" => {
+            admin_request(&mut wrong, store, key, &new["spec"]["spec"]);
             requests(&mut wrong, "spec.spec.devices.requests", &new["spec"]["spec"]);
         }
         "ResourceSlice" => slice(&mut wrong, &new["spec"]),
         "Pod" => pod_claims(&mut wrong, list(&new["spec"]["resourceClaims"])),
         _ => {}
     }
-    wrong.into_result(resource, name)
+    wrong.into_result(resource, &key.name)
+}
+
+/// Refuses requests for administrative access, unless the namespace permits it. In Kubernetes, the error of a template
+/// has the path of a claim.
+fn admin_request(wrong: &mut Wrong, store: &Store, key: &Key, claim: &Value) {
+    let is_admin = |request: &Value| request["exactly"]["adminAccess"] == true;
+    if let Some(at) = list(&claim["devices"]["requests"]).iter().position(is_admin) {
+        admin_access(wrong, store, key, &format!("spec.devices.requests[{at}]"));
+    }
+}
+
+fn admin_access(wrong: &mut Wrong, store: &Store, key: &Key, path: &str) {
+    let namespace = store.of(resources::namespaces()).get(&Key::new("", &key.namespace));
+    let is_permitted =
+        namespace.is_some_and(|of| of.value["metadata"]["labels"][ADMIN_LABEL] == "true");
+    if !is_permitted {
+        let why = format!(
+            "Forbidden: admin access to devices requires the `{ADMIN_LABEL}: true` label on the containing namespace"
+        );
+        wrong.add(format!("{path}.adminAccess"), why);
+    }
 }
 
 fn requests(wrong: &mut Wrong, path: &str, claim: &Value) {
@@ -312,18 +346,31 @@ pub(crate) fn check_change(
 
 /// Checks the new status of a claim, and the claims in the new status of a pod.
 pub(crate) fn check_status(
+    store: &Store,
     resource: &Resource,
-    name: &str,
+    key: &Key,
     old: &Value,
     new: &Value,
 ) -> Result<(), ApiError> {
     let mut wrong = Wrong::default();
     match resource.kind {
-        "ResourceClaim" => claim_status(&mut wrong, old, new),
+        "ResourceClaim" => {
+            claim_status(&mut wrong, old, new);
+            if let (None, Some(at)) = (admin_result(old), admin_result(new)) {
+                let path = format!("status.allocation.devices.results[{at}]");
+                admin_access(&mut wrong, store, key, &path);
+            }
+        }
         "Pod" => pod_status(&mut wrong, new),
         _ => {}
     }
-    wrong.into_result(resource, name)
+    wrong.into_result(resource, &key.name)
+}
+
+/// Returns the position of the first device that is allocated with administrative access.
+fn admin_result(claim: &Value) -> Option<usize> {
+    let results = list(&claim["status"]["allocation"]["devices"]["results"]);
+    results.iter().position(|result| result["adminAccess"] == true)
 }
 
 fn claim_status(wrong: &mut Wrong, old: &Value, new: &Value) {

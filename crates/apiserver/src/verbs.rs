@@ -152,7 +152,7 @@ pub(crate) fn create(
     defaults::fill(resource, &mut object);
     check_fields(resource, &name, None, &object)?;
     admission::admit(store, resource, &key, &mut object)?;
-    check_spec(resource, &key, &object)?;
+    check_spec(store, resource, &key, &object)?;
     let metadata = section(&mut object, "metadata");
     for field in [
         "deletionTimestamp",
@@ -299,7 +299,12 @@ fn nomination_errors(old: &Value, new: &Value) -> Vec<(&'static str, String)> {
 }
 
 /// Checks the fields that every specification must have.
-fn check_spec(resource: &Resource, key: &Key, object: &Value) -> Result<(), ApiError> {
+fn check_spec(
+    store: &Store,
+    resource: &Resource,
+    key: &Key,
+    object: &Value,
+) -> Result<(), ApiError> {
     let invalid = |field: &str, why: &str| Err(ApiError::invalid(resource, &key.name, field, why));
     match resource.kind {
         "Pod" => {
@@ -328,7 +333,7 @@ fn check_spec(resource: &Resource, key: &Key, object: &Value) -> Result<(), ApiE
         }
         _ => {}
     }
-    devices::check_spec(resource, &key.name, object)
+    devices::check_spec(store, resource, key, object)
 }
 
 /// Replaces an object, or creates it if the kind allows that. Returns whether it was created.
@@ -437,7 +442,7 @@ fn revise(
     check_fields(resource, &key.name, Some(old), &new)?;
     if part == Part::Status {
         let revised = with_status(resource, old, new);
-        devices::check_status(resource, &key.name, old, &revised)?;
+        devices::check_status(store, resource, key, old, &revised)?;
         return Ok(Change::Put(revised));
     }
     if part == Part::Resize {

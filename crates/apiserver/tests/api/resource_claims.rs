@@ -188,6 +188,42 @@ fn a_new_allocation_must_belong_to_the_claim() {
 }
 
 #[test]
+fn administrative_access_needs_a_label_of_the_namespace() {
+    let server = server();
+    let mut admin = [claim("c"), template("t")];
+    admin[0]["spec"]["devices"]["requests"][0]["exactly"]["adminAccess"] = true.into();
+    admin[1]["spec"]["spec"]["devices"]["requests"][0]["exactly"]["adminAccess"] = true.into();
+    let text = ".adminAccess: Forbidden: admin access to devices requires the \
+                `resource.kubernetes.io/admin-access: true` label on the containing namespace";
+    for object in &admin {
+        let message = server.create(object).unwrap_err().message;
+        assert!(message.ends_with(&format!("spec.devices.requests[0]{text}")), "{message}");
+    }
+    let mut used = allocation("gpu-0");
+    used["devices"]["results"][0]["adminAccess"] = true.into();
+    let status = json!({"status": {"allocation": used}});
+    server.create(&claim("plain")).unwrap();
+    let allocate = |name| server.patch_status("ResourceClaim", "default", name, &status);
+    let message = allocate("plain").unwrap_err().message;
+    assert!(message.ends_with(&format!("status.allocation.devices.results[0]{text}")), "{message}");
+
+    let label = |value: &str| {
+        let labels =
+            json!({"metadata": {"labels": {"resource.kubernetes.io/admin-access": value}}});
+        server.patch("Namespace", "", "default", PatchKind::Merge, &labels).unwrap();
+    };
+    label("false");
+    server.create(&admin[0]).unwrap_err();
+    label("true");
+    admin.iter().for_each(|object| drop(server.create(object).unwrap()));
+    assert_eq!(allocate("c").unwrap()["status"]["allocation"], used);
+    // What was allocated stays, whatever becomes of the label.
+    label("false");
+    let reserve = json!({"status": {"reservedFor": [consumer("a", "u-1")]}});
+    server.patch_status("ResourceClaim", "default", "c", &reserve).unwrap();
+}
+
+#[test]
 fn shares_and_configurations_are_stored_as_they_are_written() {
     let server = server();
     let opaque =
