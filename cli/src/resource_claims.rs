@@ -190,11 +190,8 @@ fn belongs_to(claim: &ResourceClaim, pod: &Pod) -> bool {
 
 /// Whether devices are allocated for the pod: it has resource claims, or device classes supply what it requests.
 pub(crate) fn uses_devices(template: &Template, cluster: &Cluster) -> bool {
-    let supplies = |devices: &Devices| {
-        let mut requests = template.resources.incoming.scalars.iter();
-        requests.any(|(resource, _)| devices.supplies(resource))
-    };
-    !template.resource_claims.is_empty() || cluster.store::<Devices>().is_ok_and(supplies)
+    let serves = |devices: &Devices| devices.serves(template);
+    !template.resource_claims.is_empty() || cluster.store::<Devices>().is_ok_and(serves)
 }
 
 fn is_for(claim: &ResourceClaim, pod: &Pod, entry: &PodResourceClaim) -> bool {

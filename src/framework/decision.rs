@@ -109,10 +109,9 @@ impl Algorithm {
             return Ok(decision);
         }
         let chunks = orders.iter().map(|order| order.chunks().len()).sum();
-        // Whether a store supplies a resource does not depend on the node, so verdicts on it cannot be kept.
-        let mut scalars = cycle.pod.template.resources.incoming.scalars.iter();
-        let is_supplied = scalars.any(|(name, _)| cycle.cluster.supplies(name));
-        let is_kept = cycle.pod.node_name.is_none() && filters.names().is_none() && !is_supplied;
+        let is_kept = cycle.pod.node_name.is_none()
+            && filters.names().is_none()
+            && !is_supplied(cycle.cluster, cycle.pod);
         let keep = match is_kept {
             true => Keep::FromSecondPod,
             false => Keep::Never,
@@ -142,6 +141,13 @@ impl Algorithm {
         };
         Ok(Decision::of(node, score, found.feasible, found.looked_at))
     }
+}
+
+/// Returns whether a store supplies a resource that the pod requests. That does not depend on the node, so verdicts on
+/// the pod cannot be kept.
+pub(super) fn is_supplied(cluster: &Cluster, pod: &Pod) -> bool {
+    let mut scalars = pod.template.resources.incoming.scalars.iter();
+    scalars.any(|(name, _)| cluster.supplies(name))
 }
 
 /// The stages of one pod's decision after PreFilter.

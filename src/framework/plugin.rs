@@ -372,11 +372,11 @@ pub trait Plugin: Send + Sync {
         Ok(())
     }
 
-    /// Returns whether [`Plugin::reserve`] or [`Plugin::permit`] does anything for this pod. A pod for which they do
+    /// Returns whether [`Plugin::reserve`] or [`Plugin::permit`] does anything for this pod in this cluster. A pod for which they do
     /// nothing may be decided in a [batch](crate::Scheduler::schedule_batch), that is, before they are
     /// called for the pods before it. The default is `true`. Only plugins at [`Point::Reserve`] or [`Point::Permit`]
     /// are asked.
-    fn acts_at_reserve(&self, _pod: &Pod) -> bool {
+    fn acts_at_reserve(&self, _pod: &Pod, _cluster: &Cluster) -> bool {
         true
     }
 
@@ -399,8 +399,8 @@ pub trait Plugin: Send + Sync {
     /// An answer `Skip` or [`PreScore::All`], and every answer of a [local](PluginInfo::local) plugin, also holds after
     /// more pods of the template were placed, and for other feasible nodes. If all plugins do, a
     /// [batch](crate::Scheduler::schedule_batch) prepares them once for pods of one template in a row. The
-    /// default is `false`. The answer depends on the pod's template alone.
-    fn treats_template_alike(&self, _pod: &Pod) -> bool {
+    /// default is `false`. The answer depends on the cluster and the pod's template alone.
+    fn treats_template_alike(&self, _pod: &Pod, _cluster: &Cluster) -> bool {
         false
     }
 

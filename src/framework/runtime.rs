@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::model::{CustomEvent, Name, Pod, Timestamp};
-use crate::snapshot::Chunk;
+use crate::snapshot::{Chunk, Cluster};
 
 use super::evaluations::PluginEvaluations;
 use super::recorder::{Guarded, Recorder, Step, Watch, timed_step};
@@ -580,23 +580,24 @@ impl Framework {
 
     /// Returns whether a plugin has something to do for this pod at Reserve or Permit ([`Plugin::acts_at_reserve`]). A
     /// plugin that panics has.
-    pub(crate) fn acts_at_reserve(&self, pod: &Pod) -> bool {
+    pub(crate) fn acts_at_reserve(&self, pod: &Pod, cluster: &Cluster) -> bool {
         let panics = self.handle.panics();
         let mut plugins = self.at(Point::Reserve).chain(self.at(Point::Permit));
         plugins.any(|Entry { plugin, info, .. }| {
-            panics.guard_or(info.name, "ActsAtReserve", true, || plugin.acts_at_reserve(pod))
+            panics
+                .guard_or(info.name, "ActsAtReserve", true, || plugin.acts_at_reserve(pod, cluster))
         })
     }
 
     /// Returns whether all plugins that take part in decisions treat the pods of this pod's template alike
     /// ([`Plugin::treats_template_alike`]).
-    pub(crate) fn treats_template_alike(&self, pod: &Pod) -> bool {
+    pub(crate) fn treats_template_alike(&self, pod: &Pod, cluster: &Cluster) -> bool {
         let filters = self.pre_filter_order().map(|(entry, _)| entry);
         let scores = self.pre_score_order().map(|(entry, ..)| entry);
         let panics = self.handle.panics();
         filters.chain(scores).all(|Entry { plugin, info, .. }| {
             panics.guard_or(info.name, "TreatsTemplateAlike", false, || {
-                plugin.treats_template_alike(pod)
+                plugin.treats_template_alike(pod, cluster)
             })
         })
     }

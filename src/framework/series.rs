@@ -11,7 +11,7 @@ use crate::model::Pod;
 use crate::snapshot::Plan;
 
 use super::choose::{Choice, PluginScores};
-use super::decision::Stages;
+use super::decision::{Stages, is_supplied};
 use super::extender::ExtenderVerdicts;
 use super::filters::Filters;
 use super::memo::{Keep, VerdictCache};
@@ -87,8 +87,9 @@ impl Algorithm {
         let framework = &*self.framework().clone();
         if pods.len() < 2
             || self.sub_cluster().is_some()
-            || !framework.treats_template_alike(&pods[0])
+            || !framework.treats_template_alike(&pods[0], plan)
             || framework.recorder().is_some()
+            || is_supplied(plan, &pods[0])
         {
             return Vec::new();
         }

@@ -33,7 +33,7 @@ impl Plugin for NodeResourcesBalancedAllocation {
         PluginInfo::new("NodeResourcesBalancedAllocation", &[Point::PreScore, Point::Score]).local()
     }
 
-    fn treats_template_alike(&self, _: &Pod) -> bool {
+    fn treats_template_alike(&self, _: &Pod, _: &Cluster) -> bool {
         true
     }
 

@@ -96,7 +96,7 @@ impl Plugin for NodeResourcesFit {
             .local()
     }
 
-    fn treats_template_alike(&self, _: &Pod) -> bool {
+    fn treats_template_alike(&self, _: &Pod, _: &Cluster) -> bool {
         true
     }
 

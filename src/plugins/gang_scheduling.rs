@@ -63,7 +63,7 @@ impl Plugin for GangScheduling {
             .gathers_groups()
     }
 
-    fn acts_at_reserve(&self, pod: &Pod) -> bool {
+    fn acts_at_reserve(&self, pod: &Pod, _: &Cluster) -> bool {
         pod.group().is_some()
     }
 

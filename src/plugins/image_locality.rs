@@ -2,7 +2,7 @@
 
 use crate::framework::{Cycle, Feasible, Plugin, PluginInfo, Point, PreScore, Score, Status};
 use crate::model::{Pod, VolumeSource};
-use crate::snapshot::NodeInfo;
+use crate::snapshot::{Cluster, NodeInfo};
 
 /// Prefers nodes that already have the pod's images, in particular large images that many nodes have.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +35,7 @@ impl Plugin for ImageLocality {
         PluginInfo::new("ImageLocality", &[Point::Score])
     }
 
-    fn treats_template_alike(&self, _: &Pod) -> bool {
+    fn treats_template_alike(&self, _: &Pod, _: &Cluster) -> bool {
         true
     }
 

@@ -267,7 +267,7 @@ impl Plugin for InterPodAffinity {
 
     /// Scores may be skipped because no pod matches the pod's preferred terms. The first pods of its template may
     /// match.
-    fn treats_template_alike(&self, pod: &Pod) -> bool {
+    fn treats_template_alike(&self, pod: &Pod, _: &Cluster) -> bool {
         preferred(near(&pod.template)).is_empty() && preferred(apart(&pod.template)).is_empty()
     }
 

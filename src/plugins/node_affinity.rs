@@ -62,7 +62,7 @@ impl Plugin for NodeAffinity {
             .local()
     }
 
-    fn treats_template_alike(&self, _: &Pod) -> bool {
+    fn treats_template_alike(&self, _: &Pod, _: &Cluster) -> bool {
         true
     }
 

@@ -26,7 +26,7 @@ impl Plugin for NodeDeclaredFeatures {
             .local()
     }
 
-    fn treats_template_alike(&self, _: &Pod) -> bool {
+    fn treats_template_alike(&self, _: &Pod, _: &Cluster) -> bool {
         true
     }
 

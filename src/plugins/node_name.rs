@@ -22,7 +22,7 @@ impl Plugin for NodeName {
         PluginInfo::new(NAME, &[Point::Filter]).events(hints::nodes::NODE_NAME).local()
     }
 
-    fn treats_template_alike(&self, _: &Pod) -> bool {
+    fn treats_template_alike(&self, _: &Pod, _: &Cluster) -> bool {
         true
     }
 

@@ -29,7 +29,7 @@ impl Plugin for NodeUnschedulable {
         PluginInfo::new(NAME, &[Point::Filter]).events(hints::nodes::TAINTS).local()
     }
 
-    fn treats_template_alike(&self, _: &Pod) -> bool {
+    fn treats_template_alike(&self, _: &Pod, _: &Cluster) -> bool {
         true
     }
 

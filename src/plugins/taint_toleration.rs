@@ -46,7 +46,7 @@ impl Plugin for TaintToleration {
             .local()
     }
 
-    fn treats_template_alike(&self, _: &Pod) -> bool {
+    fn treats_template_alike(&self, _: &Pod, _: &Cluster) -> bool {
         true
     }
 

@@ -77,7 +77,7 @@ impl Plugin for VolumeBinding {
             .events(hints::volumes::BINDING)
     }
 
-    fn treats_template_alike(&self, _: &Pod) -> bool {
+    fn treats_template_alike(&self, _: &Pod, _: &Cluster) -> bool {
         true
     }
 
@@ -90,7 +90,7 @@ impl Plugin for VolumeBinding {
         Ok(hints::volumes::binding(pod, event))
     }
 
-    fn acts_at_reserve(&self, pod: &Pod) -> bool {
+    fn acts_at_reserve(&self, pod: &Pod, _: &Cluster) -> bool {
         pod.template.claims().next().is_some()
     }
 

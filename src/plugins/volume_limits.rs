@@ -86,7 +86,7 @@ impl Plugin for NodeVolumeLimits {
         PluginInfo::new(NAME, &[Point::PreFilter, Point::Filter]).events(hints::volumes::LIMITS)
     }
 
-    fn treats_template_alike(&self, _: &Pod) -> bool {
+    fn treats_template_alike(&self, _: &Pod, _: &Cluster) -> bool {
         true
     }
 

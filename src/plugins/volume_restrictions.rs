@@ -76,7 +76,7 @@ impl Plugin for VolumeRestrictions {
     }
 
     /// A claim that only one pod may use is free for the first of several pods only.
-    fn treats_template_alike(&self, pod: &Pod) -> bool {
+    fn treats_template_alike(&self, pod: &Pod, _: &Cluster) -> bool {
         pod.template.claims().next().is_none()
     }
 

@@ -37,7 +37,7 @@ impl Plugin for VolumeZone {
     }
 
     /// The claim of a generic ephemeral volume is named after the pod.
-    fn treats_template_alike(&self, pod: &Pod) -> bool {
+    fn treats_template_alike(&self, pod: &Pod, _: &Cluster) -> bool {
         let volumes = &pod.template.volumes;
         !volumes.iter().any(|volume| matches!(volume, VolumeSource::Ephemeral { .. }))
     }

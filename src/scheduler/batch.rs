@@ -60,15 +60,17 @@ impl Scheduler {
         let mut most = LONGEST;
         while let [first, ..] = &pods[results.len()..] {
             let rest = &pods[results.len()..];
+            let snapshot = self.reader.snapshot();
             let is_next = |pod: &&Arc<Pod>| {
-                pod.scheduler_name() == first.scheduler_name() && self.may_be_batched(pod)
+                pod.scheduler_name() == first.scheduler_name()
+                    && self.may_be_batched(pod, &snapshot)
             };
             let together = rest.iter().take(most).take_while(is_next).count();
             if together < 2 {
                 results.push(self.schedule(first, now));
                 continue;
             }
-            let planned = self.place_batch(&rest[..together], now, &mut results);
+            let planned = self.place_batch(&rest[..together], (&snapshot, now), &mut results);
             // Pods that fit nowhere often follow each other. Looking at all pods after each of them would take
             // quadratic time.
             most = match planned == together {
@@ -80,34 +82,38 @@ impl Scheduler {
     }
 
     /// Returns whether the pod's cycle consists of a decision and a placement.
-    fn may_be_batched(&self, pod: &Pod) -> bool {
+    fn may_be_batched(&self, pod: &Pod, snapshot: &Snapshot) -> bool {
         let Some(framework) = self.framework(pod) else { return false };
         let handle = framework.handle();
         pod.nominated_node_name.is_none()
             && handle.extenders().is_empty()
             && !framework.has_after_filter()
             && handle.nominator().node_of(&pod.uid).is_none()
-            && !framework.acts_at_reserve(pod)
+            && !framework.acts_at_reserve(pod, snapshot)
             && !self.engine.is_within_writer()
     }
 
     /// Places pods up to the first one that fits nowhere, and that pod alone. Returns the number of pods before it. A
     /// failed attempt is reported with the time since the batch began.
-    fn place_batch(&mut self, pods: &[Arc<Pod>], now: Timestamp, results: &mut Results) -> usize {
+    fn place_batch(
+        &mut self,
+        pods: &[Arc<Pod>],
+        (snapshot, now): (&Snapshot, Timestamp),
+        results: &mut Results,
+    ) -> usize {
         trace_span!(_span, DEBUG, "batch", pods = pods.len());
         let started = self.start_of_attempt(&pods[0]);
-        let snapshot = self.reader.snapshot();
         self.take_section();
-        let mut plan = Plan::new(&snapshot);
+        let mut plan = Plan::new(snapshot);
         let planned = match (self.profiles.get_mut(&pods[0]), &mut plan) {
             (Some(algorithm), Some(plan)) => algorithm.plan(plan, pods),
             _ => Vec::new(),
         };
         let count = planned.len();
         if let Some(plan) = plan.filter(|_| count > 0) {
-            match self.commit(&snapshot, &planned, Prepared::new(plan)) {
+            match self.commit(snapshot, &planned, Prepared::new(plan)) {
                 Ok(rejected) => {
-                    self.finish((pods, started), planned, rejected, (&snapshot, now), results);
+                    self.finish((pods, started), planned, rejected, (snapshot, now), results);
                 }
                 Err(error) => {
                     for planned in &planned {

@@ -66,7 +66,7 @@ impl CommitCheck for FilterCheck {
             return RoomCheck.check_unchanged(cluster, pod, nodes);
         };
         let pod = Pod { node_name: None, ..pod.clone() };
-        match framework.treats_template_alike(&pod) {
+        match framework.treats_template_alike(&pod, cluster) {
             true => framework.filter_each_again(cluster, &pod, nodes),
             false => Recheck::OneByOne,
         }

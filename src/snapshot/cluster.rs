@@ -414,12 +414,17 @@ impl Cluster {
     }
 
     /// Returns whether this slot has a node, no node of its chunk has changed since a generation of this branch, and the
-    /// verdicts of local plugins depend on no store. O(log n).
-    pub(crate) fn is_unchanged_since(&self, slot: NodeSlot, since: Generation) -> bool {
+    /// verdicts of local plugins on pods of this template depend on no store. O(log n).
+    pub(crate) fn is_unchanged_since(
+        &self,
+        slot: NodeSlot,
+        template: &Template,
+        since: Generation,
+    ) -> bool {
         let place = self.rest.places.get(slot.0);
         let found = place.and_then(|place| self.chunks.get_newest(place.chunk));
         self.godel.is_none()
-            && self.custom.is_none()
+            && !self.concerns_stores(template, since)
             && found.is_some_and(|(chunk, newest)| {
                 !chunk.is_ghosts() && (newest <= since || mutated!("commit-overlooks-changes"))
             })

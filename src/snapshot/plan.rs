@@ -22,6 +22,7 @@ use crate::sync::mutated;
 
 use super::chunk::{Chunk, NodeSlot};
 use super::cluster::{Cluster, Snapshot};
+use super::custom::{PlacedPod, PodChange};
 use super::draft::{Draft, node_of};
 use super::lane::TemplateId;
 
@@ -209,7 +210,8 @@ impl Draft {
     }
 
     /// Finds the chunks of a plan that can be taken over after other events. These events must not have changed the
-    /// chunk, its pods must be unknown and still fit, and no check of an earlier pod may read it. The plan must be for
+    /// chunk, its pods must be unknown and still fit, and no check of an earlier pod may read it. Pods that concern a
+    /// custom store are checked individually. The plan must be for
     /// these pods. `check` checks the placements of pods of one template. O(pods × log n).
     pub(crate) fn grafts(
         &self,
@@ -221,7 +223,7 @@ impl Draft {
         let is_same_line =
             is_of(own, other) && own.layout() == other.layout() && plan.placed.len() == pods.len();
         // Taking a chunk over must not fail halfway because no numbers are left.
-        if !is_same_line || own.custom.is_some() || self.check_room().is_err() {
+        if !is_same_line || self.check_room().is_err() {
             return Err(plan);
         }
         let is_unchanged = |chunk| {
@@ -235,7 +237,10 @@ impl Draft {
         // Once one pod has to be checked individually, so do all pods after it.
         let mut is_one_by_one = false;
         for run in pods.chunk_by(|a, b| a.template == b.template) {
-            let has_numbers = has_equal_numbers(own, other, &run[0].template);
+            let template = &run[0].template;
+            let has_numbers = has_equal_numbers(own, other, template);
+            // A store may have changed since the plan began.
+            is_one_by_one |= own.concerns_stores(template, plan.id.since);
             let start = candidates.len();
             nodes.clear();
             for (pod, (slot, number)) in run.iter().zip(&mut placed) {
@@ -306,6 +311,9 @@ impl Draft {
             self.cluster.chunks.update(chunk, generation, enter);
         }
         self.count_placed(pod, slot, true);
+        if let (Some(_), Some(node)) = (&self.cluster.custom, &pod.node_name) {
+            self.notify_stores(&PlacedPod::on(pod, node), PodChange::Placed);
+        }
         Some(slot)
     }
 }
@@ -574,11 +582,11 @@ mod tests {
         assert_eq!((values.get(a, at), values.get(b, planned)), (None, None));
     }
 
-    /// Counts the pods that are placed.
+    /// Counts the pods that are placed. No verdict depends on it if it is `APART`.
     #[derive(Clone, Default)]
-    struct Count(usize);
+    struct Count<const APART: bool>(usize);
 
-    impl super::super::Store for Count {
+    impl<const APART: bool> super::super::Store for Count<APART> {
         type Event = ();
 
         const NAME: &'static str = "count";
@@ -589,32 +597,43 @@ mod tests {
 
         fn apply(&mut self, (): &(), _: Generation) {}
 
-        fn tracks(&self, _: &super::super::PlacedPod<'_>) -> bool {
-            true
-        }
-
-        fn pod_placed(&mut self, _: &super::super::PlacedPod<'_>, _: Generation) {
+        fn pod_placed(&mut self, _: &PlacedPod<'_>, _: Generation) {
             self.0 += 1;
         }
 
-        fn pod_removed(&mut self, _: &super::super::PlacedPod<'_>, _: Generation) {
+        fn pod_removed(&mut self, _: &PlacedPod<'_>, _: Generation) {
             self.0 -= 1;
+        }
+
+        fn concerns(&self, _: &Template, _: Generation) -> bool {
+            !APART
         }
     }
 
-    #[test]
-    fn custom_stores_track_the_pods_of_a_plan_beside_other_events() {
-        let (mut writer, _) = Engine::inline(Config::default().with_store(Count::default()));
+    /// Returns how many pods the store counts after another event came before a plan of two pods, and whether the
+    /// plan's chunk was taken over.
+    fn counted<const APART: bool>() -> (usize, bool) {
+        let config = Config::default().with_store(Count::<APART>::default());
+        let (mut writer, _) = Engine::inline(config);
         for name in ["a", "b"] {
             let node = node(name).zone(name).cpu(1_000).memory(1 << 30).pods(110).build();
             writer.add_node(node).unwrap();
         }
         let since = writer.cluster().generation();
-        let planned = plan(&writer, &["a", "a"]);
+        let (plan, pods) = plan(&writer, &["a", "a"]);
+        let taken: *const _ = plan.node("a").unwrap().place().0;
         writer.add_pod(pod("other").on("b").build()).unwrap();
-        let (applied, ..) = commit(&mut writer, since, planned);
+        let (applied, ..) = commit(&mut writer, since, (plan, pods));
         assert_eq!(applied.added, 2);
-        assert_eq!(writer.cluster().store::<Count>().unwrap().0, 3);
+        let cluster = writer.cluster();
+        let chunk: *const _ = cluster.node("a").unwrap().place().0;
+        (cluster.store::<Count<APART>>().unwrap().0, chunk == taken)
+    }
+
+    #[test]
+    fn custom_stores_track_the_pods_of_a_plan_beside_other_events() {
+        assert_eq!(counted::<false>(), (3, false));
+        assert_eq!(counted::<true>(), (3, true));
     }
 
     #[test]

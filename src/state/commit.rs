@@ -81,8 +81,9 @@ impl CommitPolicy {
             }
             CommitPolicy::Unchecked => Ok(()),
             CommitPolicy::Check(check) => {
-                let is_unchanged =
-                    |slot| since.is_some_and(|at| cluster.is_unchanged_since(slot, at));
+                let is_unchanged = |slot| {
+                    since.is_some_and(|at| cluster.is_unchanged_since(slot, &pod.template, at))
+                };
                 match slot.is_some_and(is_unchanged) {
                     true => check.check_again(cluster, pod, node),
                     false => check.check(cluster, pod, node),

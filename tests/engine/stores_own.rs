@@ -621,3 +621,26 @@ fn a_plugin_follows_the_log_of_its_engine() {
     drop((scheduling, schedulers));
     assert!(handle.follow(NonZeroUsize::MIN).is_none());
 }
+
+#[test]
+fn a_load_notifies_stores_of_the_pods_that_they_track() {
+    let nodes = || ["a", "b"].map(|name| node(name).cpu(100_000).pods(1_000).build());
+    let pods = (0..600).map(|n| {
+        let app = if n % 100 == 99 { "x" } else { "" };
+        pod(format!("p{n}")).cpu(1).label("app", app).on(["a", "b"][n % 2]).build()
+    });
+    let pods: Vec<Pod> = pods.collect();
+    let [mut one, mut other] =
+        [0; 2].map(|_| Engine::inline(Config::default().with_store(Apps::<true>::default())).0);
+    for node in nodes() {
+        one.add_node(node).unwrap();
+    }
+    for pod in &pods {
+        one.add_pod(pod.clone()).unwrap();
+    }
+    other.load([], nodes(), pods);
+    let [expected, found] =
+        [&one, &other].map(|writer| writer.cluster().store::<Apps<true>>().unwrap().clone());
+    assert_eq!((found.pods["x"].len(), found), (6, expected));
+    assert_eq!(other.cluster().audit(), vec![]);
+}

@@ -26,7 +26,7 @@ impl Plugin for Constant {
         if self.is_local { info.local() } else { info }
     }
 
-    fn treats_template_alike(&self, _: &Pod) -> bool {
+    fn treats_template_alike(&self, _: &Pod, _: &Cluster) -> bool {
         true
     }
 

@@ -3,11 +3,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use portolan::cache::{Cluster, CommitCheck, Config, Engine, Event};
+use portolan::cache::{Cluster, CommitCheck, Config, Engine, Event, PlacedPod, Store};
 use portolan::model::{
-    AccessMode, EventError, LabelSelector, Labels, Name, Namespace, Object, PersistentVolumeClaim,
-    Pod, PodAffinity, PodAffinityTerm, PodBuilder, Timestamp, TopologySpreadConstraint, Uid,
-    UnsatisfiableAction, node, pod,
+    AccessMode, EventError, Generation, LabelSelector, Labels, Name, Namespace, Object,
+    PersistentVolumeClaim, Pod, PodAffinity, PodAffinityTerm, PodBuilder, Quantity, Template,
+    Timestamp, TopologySpreadConstraint, Uid, UnsatisfiableAction, node, pod,
 };
 use portolan::plugin::{
     Cycle, Handle, NodeResourcesFit, Plugin, PreFilter, Status, VolumeRestrictions, default_plugins,
@@ -35,7 +35,7 @@ impl Plugin for Meddler {
         Ok(PreFilter::Skip)
     }
 
-    fn treats_template_alike(&self, _: &Pod) -> bool {
+    fn treats_template_alike(&self, _: &Pod, _: &Cluster) -> bool {
         true
     }
 }
@@ -53,6 +53,61 @@ fn filter_check() -> FilterCheck {
     FilterCheck::new(Profiles::one(Arc::new(Framework::default_profile())))
 }
 
+/// Supplies the resource `example.com/unknown` after [`Supply`] events of `true`, and counts the pods of two apps.
+#[derive(Clone, Default)]
+struct Supplier {
+    supplies: bool,
+    changed: Generation,
+    pods: usize,
+}
+
+struct Supply(bool);
+
+const SUPPLIED: &str = "example.com/unknown";
+
+impl Store for Supplier {
+    type Event = Supply;
+
+    const NAME: &'static str = "supplier";
+
+    fn check(&self, _: &Supply, _: &Cluster) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn apply(&mut self, Supply(supplies): &Supply, generation: Generation) {
+        (self.supplies, self.changed) = (*supplies, generation);
+    }
+
+    fn tracks(&self, pod: &PlacedPod<'_>) -> bool {
+        pod.template.labels.get("app").is_some()
+    }
+
+    fn pod_placed(&mut self, _: &PlacedPod<'_>, _: Generation) {
+        self.pods += 1;
+    }
+
+    fn pod_removed(&mut self, _: &PlacedPod<'_>, _: Generation) {
+        self.pods -= 1;
+    }
+
+    fn supplies(&self, resource: &str) -> bool {
+        self.supplies && resource == SUPPLIED
+    }
+
+    fn concerns(&self, template: &Template, since: Generation) -> bool {
+        let requests = template.resources.incoming.scalars.get(SUPPLIED).is_some();
+        requests && (self.supplies || self.changed > since)
+    }
+
+    fn without_pods(&self) -> Option<Supplier> {
+        Some(Supplier { pods: 0, ..self.clone() })
+    }
+
+    fn dump(&self) -> String {
+        self.pods.to_string()
+    }
+}
+
 /// A scheduler with other events submitted during its decisions.
 struct Meddled {
     engine: Engine,
@@ -67,7 +122,10 @@ impl Meddled {
             true => filter_check().into(),
             false => NeverLocal(filter_check()).into(),
         };
-        let engine = Engine::shared(Config { commit_check, pod_names: true, ..Config::default() });
+        let engine = Engine::shared(
+            Config { commit_check, pod_names: true, ..Config::default() }
+                .with_store(Supplier::default()),
+        );
         let events = Arc::new(Mutex::new((0, Vec::new())));
         let (submitter, due) = (engine.clone(), events.clone());
         let meddler = Meddler(Box::new(move || {
@@ -254,6 +312,14 @@ fn a_check_sees_no_later_pod_of_the_batch_that_could_be_taken_over() {
 }
 
 #[test]
+fn a_pod_is_checked_if_a_store_that_it_concerned_has_changed() {
+    let supply = |supplies| Event::custom::<Supplier>(Supply(supplies));
+    let pods = ["a", "b", "c"].map(|name| pod(name).request(SUPPLIED, Quantity::whole(1)));
+    let placed = beside_nodes(&[supply(true)], pods, 0, &[supply(false)]);
+    assert!(placed.iter().all(Result::is_err), "{placed:?}");
+}
+
+#[test]
 fn a_pod_is_checked_against_the_anti_affinity_of_pods_before_it_in_the_batch() {
     let mut meddled = one_rack_of_nodes();
     let red = LabelSelector::from_labels([("team", "red")]);
@@ -408,20 +474,22 @@ fn takes_over_as_it_checks(
     templates.extend(
         [100, 500].map(|cpu| pod("plain").cpu(cpu).memory(1 << 28).label("app", "a").build()),
     );
+    templates.push(pod("supplied").request(SUPPLIED, Quantity::whole(1)).build());
     for round in 0..6 {
         let mut template = templates[0].clone();
         let pods: Vec<Arc<Pod>> = (0..batch)
             .map(|n| {
                 if draw.one_in(3) {
-                    template = templates[draw.below(6) as usize].clone();
+                    template = templates[draw.below(7) as usize].clone();
                 }
                 let uid = Uid::new(&format!("default/new-{round}-{n}"));
                 Arc::new(Pod { uid, node_name: None, ..template.clone() })
             })
             .collect();
         let events: Vec<Event> = (0..1 + draw.below(3))
-            .map(|_| match draw.below(8) {
+            .map(|_| match draw.below(9) {
                 0 | 1 => Event::PutObject(draw.object()),
+                8 => Event::custom::<Supplier>(Supply(draw.one_in(2))),
                 2 => {
                     let n = draw.below(nodes as u64) as usize;
                     Event::update_node(draw.node(n))

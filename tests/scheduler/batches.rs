@@ -444,7 +444,7 @@ enum Fault {
 impl Plugin for Fault {
     plugin!("Fault", PreFilter, Filter);
 
-    fn treats_template_alike(&self, _: &Pod) -> bool {
+    fn treats_template_alike(&self, _: &Pod, _: &Cluster) -> bool {
         true
     }
 
@@ -874,7 +874,7 @@ impl Plugin for Observing {
         Ok(())
     }
 
-    fn acts_at_reserve(&self, _: &Pod) -> bool {
+    fn acts_at_reserve(&self, _: &Pod, _: &Cluster) -> bool {
         self.asked.fetch_add(1, Ordering::Relaxed);
         false
     }

@@ -303,7 +303,7 @@ struct CountsChecks {
 impl Plugin for CountsChecks {
     plugin!("CountsChecks", PreFilter, Filter; .local());
 
-    fn treats_template_alike(&self, _: &Pod) -> bool {
+    fn treats_template_alike(&self, _: &Pod, _: &Cluster) -> bool {
         true
     }
 

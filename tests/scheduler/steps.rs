@@ -50,7 +50,7 @@ impl Counter {
 impl Plugin for Counter {
     plugin!("Counter", PreFilter, Filter, PreScore, Score; .local());
 
-    fn treats_template_alike(&self, _: &Pod) -> bool {
+    fn treats_template_alike(&self, _: &Pod, _: &Cluster) -> bool {
         true
     }
 

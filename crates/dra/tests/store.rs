@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use portolan::cache::{Config, Engine, Writer};
-use portolan::model::{Pod, PodResourceClaim, node, pod};
-use portolan_dra::Devices;
+use portolan::cache::{Config, Engine, Store, Writer};
+use portolan::model::{Generation, Pod, PodResourceClaim, Quantity, node, pod};
+use portolan::plugin::{Handle, Plugin};
 use portolan_dra::model::{AllocationResult, ResourceClaim, read};
+use portolan_dra::plugin::DryRunBackend;
 use portolan_dra::store::{DeviceEvent, InFlight, PoolId};
+use portolan_dra::{Devices, DynamicResources};
 use serde_json::json;
 
 fn with_claim(name: &str) -> Pod {
@@ -366,4 +368,35 @@ fn the_newest_class_supplies_an_extended_resource() {
     assert_eq!(supplier(&writer, implicit).as_deref(), Some("c"));
     writer.change::<Devices>(DeviceEvent::DeleteClass("a".into())).unwrap();
     assert_eq!(supplier(&writer, "example.com/gpu").as_deref(), Some("b"));
+}
+
+#[test]
+fn only_pods_that_are_allocated_devices_concern_the_store() {
+    let mut writer = writer();
+    let plain = pod("a").cpu(100).build();
+    let scalar = pod("b").request("example.com/gpu", Quantity::whole(1)).build();
+    let plugin = DynamicResources::new(&Handle::default(), Arc::new(DryRunBackend));
+    let concerned = |writer: &Writer, since: Generation| {
+        let cluster = writer.cluster();
+        let devices = cluster.store::<Devices>().unwrap();
+        [&plain, &scalar, &with_claim("c")].map(|pod| {
+            assert_eq!(devices.serves(&pod.template), plugin.acts_at_reserve(pod, cluster));
+            assert_ne!(devices.serves(&pod.template), plugin.treats_template_alike(pod, cluster));
+            (devices.serves(&pod.template), devices.concerns(&pod.template, since))
+        })
+    };
+    let (no, yes) = ((false, false), (true, true));
+    let start = writer.cluster().generation();
+    assert_eq!(concerned(&writer, start), [no, no, yes]);
+    let class = json!({
+        "metadata": {"name": "gpu"},
+        "spec": {"extendedResourceName": "example.com/gpu"},
+    });
+    writer.change::<Devices>(DeviceEvent::PutClass(Arc::new(read(class).unwrap()))).unwrap();
+    assert_eq!(concerned(&writer, start), [no, yes, yes]);
+    let before = writer.cluster().generation();
+    writer.change::<Devices>(DeviceEvent::DeleteClass("gpu".into())).unwrap();
+    // A verdict from before the deletion may rely on the class.
+    assert_eq!(concerned(&writer, before), [no, (false, true), yes]);
+    assert_eq!(concerned(&writer, writer.cluster().generation()), [no, no, yes]);
 }

@@ -74,7 +74,7 @@ impl Plugin for LoadAware {
         PluginInfo::new(NAME, &[Point::Filter, Point::Score]).events(hints::nodes::LOADS).local()
     }
 
-    fn treats_template_alike(&self, _: &Pod) -> bool {
+    fn treats_template_alike(&self, _: &Pod, _: &Cluster) -> bool {
         true
     }
 

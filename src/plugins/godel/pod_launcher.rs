@@ -24,7 +24,7 @@ impl Plugin for PodLauncher {
         PluginInfo::new(NAME, &[Point::Filter]).events(hints::nodes::LAUNCHERS).local()
     }
 
-    fn treats_template_alike(&self, _: &Pod) -> bool {
+    fn treats_template_alike(&self, _: &Pod, _: &Cluster) -> bool {
         true
     }
 

@@ -73,7 +73,7 @@ impl Plugin for PodTopologySpread {
             .events(hints::topology_spread::EVENTS)
     }
 
-    fn treats_template_alike(&self, _: &Pod) -> bool {
+    fn treats_template_alike(&self, _: &Pod, _: &Cluster) -> bool {
         true
     }
 

@@ -11,7 +11,7 @@
 //!
 //! The stores of a version are behind one pointer, which is null if no store is registered. An engine without custom
 //! stores pays for one comparison of that pointer. With stores, placing or removing a pod asks each store whether it
-//! tracks the pod. A store that a pod changes is cloned first if a version shares it, which happens at most once per
+//! tracks the pod, and a commit whether the pod [concerns](Store::concerns) it. A store that a pod changes is cloned first if a version shares it, which happens at most once per
 //! publish. A store's own event is always applied to a clone.
 //!
 //! # Panics
@@ -188,6 +188,16 @@ pub trait Store: Clone + Send + Sync + 'static {
     fn may_supply(event: &Self::Event, resource: &str) -> bool {
         let _ = (event, resource);
         false
+    }
+
+    /// Returns `true` if a verdict on a pod of this template, formed at generation `since` or later, may depend on the
+    /// store. `true` by default. For pods that concern no store, the engine takes over the chunks of batches and checks
+    /// only once what depends on their node alone, as it does without stores.
+    ///
+    /// Called for every committed pod, so it should be O(1).
+    fn concerns(&self, template: &Template, since: Generation) -> bool {
+        let _ = (template, since);
+        true
     }
 
     /// Returns the store as it would be if no pod had ever been placed, or `None` (the default) if that is unknown.

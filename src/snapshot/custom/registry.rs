@@ -6,7 +6,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use crate::model::{CustomEvent, EventError, Generation};
+use crate::model::{CustomEvent, EventError, Generation, Template};
 use crate::sync::panic_message;
 
 use super::super::cluster::Cluster;
@@ -66,6 +66,7 @@ trait AnyStore: Any + Send + Sync {
     fn pod_removed(&mut self, pod: &PlacedPod<'_>, generation: Generation);
     fn allocates_claims(&self) -> bool;
     fn supplies(&self, resource: &str) -> bool;
+    fn concerns(&self, template: &Template, since: Generation) -> bool;
     fn without_pods(&self) -> Option<Arc<dyn AnyStore>>;
     fn dump(&self) -> String;
 }
@@ -111,6 +112,10 @@ impl<S: Store> AnyStore for Kept<S> {
 
     fn supplies(&self, resource: &str) -> bool {
         self.0.supplies(resource)
+    }
+
+    fn concerns(&self, template: &Template, since: Generation) -> bool {
+        self.0.concerns(template, since)
     }
 
     fn without_pods(&self) -> Option<Arc<dyn AnyStore>> {
@@ -252,6 +257,11 @@ impl CustomStores {
         }
     }
 
+    /// Returns whether a store tracks the pod, or panics when asked. O(stores).
+    pub(in crate::snapshot) fn track(&self, pod: &PlacedPod<'_>) -> bool {
+        (0..self.len()).any(|at| self.tracks(at, pod) != Ok(false))
+    }
+
     /// Notifies a store that tracks the pod. If the store panics, it is marked as failed.
     pub(in crate::snapshot) fn notify(
         &mut self,
@@ -372,6 +382,13 @@ impl Cluster {
     pub(crate) fn supplies(&self, resource: &str) -> bool {
         let mut stores = self.custom.iter().flat_map(|stores| &stores.0);
         stores.any(|entry| guarded(|| entry.store.supplies(resource)).unwrap_or(false))
+    }
+
+    /// Returns whether a verdict on a pod of this template since this generation may depend on a custom store
+    /// ([`Store::concerns`]). A panic counts as `true`. O(stores).
+    pub(crate) fn concerns_stores(&self, template: &Template, since: Generation) -> bool {
+        let mut stores = self.custom.iter().flat_map(|stores| &stores.0);
+        stores.any(|entry| guarded(|| entry.store.concerns(template, since)).unwrap_or(true))
     }
 
     /// Returns the failures of the custom stores that have panicked in a method about pods.

@@ -12,8 +12,9 @@
 //! On one thread, this is still faster than placing the pods one by one, because each chunk and each part of the index
 //! of pods is visited once.
 //!
-//! Only pods that cannot be refused are placed in this way. The first pod that could be refused, that is known, or
-//! whose node is unknown ends the run, and the caller applies it alone. Nothing is changed for the pods after it.
+//! Only pods that cannot be refused are placed in this way. The first pod that could be refused, that is known, that a
+//! custom store tracks, or whose node is unknown ends the run, and the caller applies it alone. Nothing is changed for
+//! the pods after it.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use crate::model::{Generation, Name, Pod, Template, hash_of, key_hash, pod_name_
 
 use super::super::chunk::{Chunk, NodeSlot, Place, lanes};
 use super::super::cluster::Cluster;
+use super::super::custom::PlacedPod;
 use super::super::pod_index::{MAX_SLOTS, short};
 use super::super::table::Interned;
 use super::super::tree::{Threads, Tree};
@@ -147,9 +149,9 @@ fn largest(chunk: &Chunk) -> i64 {
 }
 
 impl Draft {
-    /// Returns whether [`Draft::place_many`] may be called: the stores that follow each pod are disabled.
+    /// Returns whether [`Draft::place_many`] may be called: no store but custom ones follows each pod.
     pub(crate) fn places_many(&self) -> bool {
-        self.cluster.godel.is_none() && self.cluster.custom.is_none() && self.users.is_some()
+        self.cluster.godel.is_none() && self.users.is_some()
     }
 
     /// Adds the first pods of a list, which are not assumed, and returns their slots in order. The pod after them, if
@@ -198,7 +200,8 @@ impl Draft {
         found.iter().map(|found| found.slot).collect()
     }
 
-    /// Looks up each pod, up to the first one that may be refused or whose node is not listed.
+    /// Looks up each pod, up to the first one that may be refused, that a custom store tracks, or whose node is not
+    /// listed.
     fn look_up<P: Borrow<Pod> + Sync>(&self, pods: &[P], filling: &Filling) -> Vec<Found> {
         let look_up = |at: usize| {
             let last = at.checked_sub(1).map(|last| &pods[last].borrow().template);
@@ -350,6 +353,9 @@ fn look_up(
 ) -> Option<Found> {
     let name = pod.node_name.as_ref().filter(|name| !name.is_empty())?;
     check_pod(pod).ok()?;
+    if cluster.custom.as_ref().is_some_and(|stores| stores.track(&PlacedPod::on(pod, name))) {
+        return None;
+    }
     let (key, _) = pod.uid.key();
     let spec = &**pod.template;
     let (slot, place) = match nodes {

@@ -35,7 +35,7 @@ impl Draft {
     }
 
     /// Notifies the custom stores that a pod was placed or removed. O(stores), plus the work of the stores.
-    pub(super) fn notify_stores(&mut self, pod: &PlacedPod<'_>, what: PodChange) {
+    pub(in crate::snapshot) fn notify_stores(&mut self, pod: &PlacedPod<'_>, what: PodChange) {
         let generation = self.cluster.generation;
         let count = self.cluster.custom.as_ref().map_or(0, |stores| stores.len());
         for at in 0..count {

@@ -167,13 +167,16 @@ impl Plugin for DynamicResources {
         PluginInfo::new(NAME, POINTS).events(hints::EVENTS)
     }
 
-    fn treats_template_alike(&self, pod: &Pod) -> bool {
-        // Device classes may supply resources with qualified names.
-        pod.template.resource_claims.is_empty() && pod.template.container_requests.is_empty()
+    fn treats_template_alike(&self, pod: &Pod, cluster: &Cluster) -> bool {
+        !self.acts_at_reserve(pod, cluster)
     }
 
-    fn acts_at_reserve(&self, pod: &Pod) -> bool {
-        !self.treats_template_alike(pod)
+    fn acts_at_reserve(&self, pod: &Pod, cluster: &Cluster) -> bool {
+        match cluster.store::<Devices>() {
+            Ok(devices) => devices.serves(&pod.template),
+            // Without the store, no device class supplies extended resources.
+            Err(_) => !pod.template.resource_claims.is_empty(),
+        }
     }
 
     fn pre_enqueue(&self, pod: &Pod) -> Result<(), Status> {
@@ -196,14 +199,10 @@ impl Plugin for DynamicResources {
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
         // PostFilter finds the state even if the pod is rejected here.
         cycle.state.write(NAME, PodState::default());
-        if self.treats_template_alike(cycle.pod) {
+        if self.treats_template_alike(cycle.pod, cycle.cluster) {
             return Ok(PreFilter::Skip);
         }
-        let devices = match devices(cycle.cluster) {
-            // Without the store, no device class supplies extended resources.
-            Err(_) if cycle.pod.template.resource_claims.is_empty() => return Ok(PreFilter::Skip),
-            devices => devices?,
-        };
+        let devices = devices(cycle.cluster)?;
         let state = find::state(devices, cycle.pod)?;
         let is_idle = state.claims.is_empty();
         cycle.state.write(NAME, state);

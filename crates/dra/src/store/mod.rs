@@ -25,7 +25,7 @@ mod usage;
 use std::sync::Arc;
 
 use portolan::cache::{Cluster, PlacedPod, Store};
-use portolan::model::Generation;
+use portolan::model::{Generation, Template};
 
 use crate::model::{DeviceClass, IMPLICIT_PREFIX, ResourceClaim, ResourceSlice};
 
@@ -43,6 +43,8 @@ pub struct Devices {
     slices: Slices,
     claims: Claims,
     log: Log,
+    /// When a device class was last put or deleted.
+    classes_changed: Generation,
 }
 
 /// A change of [`Devices`].
@@ -108,6 +110,14 @@ impl Devices {
         &self.claims
     }
 
+    /// Returns whether devices are allocated for pods of this template: they have claims, or request an extended
+    /// resource that a class supplies.
+    #[must_use]
+    pub fn serves(&self, template: &Template) -> bool {
+        let mut scalars = template.resources.incoming.scalars.iter();
+        !template.resource_claims.is_empty() || scalars.any(|(resource, _)| self.supplies(resource))
+    }
+
     /// Returns the changes that verdicts on nodes depend on.
     #[must_use]
     pub fn log(&self) -> &Log {
@@ -141,7 +151,7 @@ impl Store for Devices {
         }
     }
 
-    fn apply(&mut self, event: &DeviceEvent, _: Generation) {
+    fn apply(&mut self, event: &DeviceEvent, generation: Generation) {
         let log = &mut self.log;
         match event {
             DeviceEvent::PutClass(_)
@@ -149,6 +159,9 @@ impl Store for Devices {
             | DeviceEvent::PutSlice(_)
             | DeviceEvent::DeleteSlice(_) => log.add_other(),
             _ => {}
+        }
+        if let DeviceEvent::PutClass(_) | DeviceEvent::DeleteClass(_) = event {
+            self.classes_changed = generation;
         }
         match event {
             DeviceEvent::PutClass(class) => self.classes.put(class.clone()),
@@ -191,6 +204,11 @@ impl Store for Devices {
             Some(name) => name == &**class.name(),
             None => class.spec.extended_resource_name.as_deref() == Some(resource),
         }
+    }
+
+    fn concerns(&self, template: &Template, since: Generation) -> bool {
+        let has_scalars = template.resources.incoming.scalars.iter().next().is_some();
+        self.serves(template) || (has_scalars && self.classes_changed > since)
     }
 }
 
