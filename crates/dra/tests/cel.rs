@@ -75,6 +75,22 @@ fn errors_have_the_texts_of_kubernetes() {
         ),
         (r#"semver("01.2.3").major() == 1"#, "Major number must not contain leading zeroes \"01\""),
         (
+            r#"duration("1x") == duration("1s")"#,
+            "compilation failed: ERROR: <input>:1:10: invalid duration argument\n | duration(\"1x\") == duration(\"1s\")\n | .........^",
+        ),
+        (
+            r#"timestamp("x") == timestamp(0)"#,
+            "compilation failed: ERROR: <input>:1:11: invalid timestamp argument\n | timestamp(\"x\") == timestamp(0)\n | ..........^",
+        ),
+        (
+            r#""a".matches("(")"#,
+            "compilation failed: ERROR: <input>:1:13: invalid matches argument\n | \"a\".matches(\"(\")\n | ............^",
+        ),
+        (
+            r#"matches("(", "a")"#,
+            "compilation failed: ERROR: <input>:1:9: invalid matches argument\n | matches(\"(\", \"a\")\n | ........^",
+        ),
+        (
             "1 == 1.0",
             "compilation failed: ERROR: <input>:1:3: found no matching overload for '_==_' applied to '(int, double)'\n | 1 == 1.0\n | ..^",
         ),

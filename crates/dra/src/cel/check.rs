@@ -10,8 +10,9 @@ use super::ast::{Expr, Fold, Kind};
 use super::error::Fail;
 use super::functions::{self, Function, Overload};
 use super::parser::Parsed;
+use super::regex::Pattern;
 use super::types::{Mapping, Object, Type, most_general};
-use super::value::Value;
+use super::value::{Value, Work};
 
 /// A tree with the types and overloads of its nodes, by their numbers.
 pub(super) struct Checked {
@@ -433,10 +434,14 @@ fn device_field(name: &str) -> Option<Type> {
     })
 }
 
-/// Refuses literals of mixed types outside of `format`, and constant format strings that do not fit their arguments.
+/// Refuses literals of mixed types outside of `format`, constant format strings that do not fit their arguments, and
+/// constant durations, timestamps and patterns that are invalid.
 fn validate(checked: &Checked, expr: &Expr, in_format: bool) -> Result<(), Fail> {
     let mut exempt = in_format;
     match &expr.kind {
+        Kind::Call { name, args, .. } if is_invalid(name, args) => {
+            return fail(args[0].at, format!("invalid {name} argument"));
+        }
         Kind::Call { name, target, args } if name == "format" => {
             exempt = true;
             if let (
@@ -465,6 +470,19 @@ fn validate(checked: &Checked, expr: &Expr, in_format: bool) -> Result<(), Fail>
         }
     });
     result
+}
+
+/// Returns whether the first argument is a constant that the function refuses. As in cel-go, that is the text in
+/// `matches(text, pattern)`, although it is no pattern.
+fn is_invalid(name: &str, args: &[Expr]) -> bool {
+    let Some(Expr { kind: Kind::Const(value), .. }) = args.first() else { return false };
+    match (name, value) {
+        ("matches", Value::Str(pattern)) => Pattern::compile(pattern).is_err(),
+        ("duration" | "timestamp", value) => functions::find(name).is_some_and(|function| {
+            function.run.run(std::slice::from_ref(value), &mut Work::new()).is_err()
+        }),
+        _ => false,
+    }
 }
 
 fn homogeneous<'e>(
