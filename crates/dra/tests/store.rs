@@ -161,16 +161,6 @@ fn stored_allocations_replace_reservations() {
 }
 
 #[test]
-fn another_allocation_of_a_claim_is_not_counted() {
-    let mut writer = writer();
-    for of in ["gpu-0", "gpu-1"] {
-        let put = DeviceEvent::PutClaim(claim("a", Some(&device(of))));
-        writer.change::<Devices>(put).unwrap();
-    }
-    assert!(is_used(&writer, "gpu-0") && !is_used(&writer, "gpu-1"));
-}
-
-#[test]
 fn held_versions_keep_their_claims() {
     let (mut writer, reader) = Engine::inline(Config::default().with_store(Devices::default()));
     writer.change::<Devices>(DeviceEvent::PutClaim(claim("a", None))).unwrap();
@@ -281,6 +271,22 @@ fn a_claim_with_another_uid_frees_the_devices_of_the_old_one() {
         let found = after([put("1", "5", None), reserve, new()]);
         assert_eq!(found, (Some("2".to_owned()), false));
     }
+}
+
+#[test]
+fn an_allocation_that_an_update_replaces_is_no_longer_in_use() {
+    let mut writer = writer();
+    let mut put = |version: &str, of: Option<&str>| {
+        let claim = object("1", version, of);
+        writer.change::<Devices>(DeviceEvent::PutClaim(claim.clone())).unwrap();
+        let was_freed = writer.cluster().store::<Devices>().unwrap().claims().was_freed(&claim);
+        (["gpu-0", "gpu-1"].map(|device| is_used(&writer, device)), was_freed)
+    };
+    assert_eq!(put("1", Some("gpu-0")), ([true, false], false));
+    assert_eq!(put("2", Some("gpu-0")), ([true, false], false));
+    assert_eq!(put("3", Some("gpu-1")), ([false, true], true));
+    assert_eq!(put("4", Some("gpu-1")), ([false, true], false));
+    assert_eq!(put("5", None), ([false, false], true));
 }
 
 #[test]

@@ -55,10 +55,10 @@ pub(super) fn hint(pod: &Pod, event: &ClusterEvent<'_>, cluster: &Cluster) -> Hi
     }
 }
 
-/// A claim of the pod itself may help, and so does any claim that has lost its allocation.
+/// A claim of the pod itself may help, and so does any claim that no longer uses its devices.
 fn on_claim(pod: &Pod, claim: &ResourceClaim, devices: &Devices) -> Hint {
     let Ok(claims) = find::claims_of(devices, pod) else { return Hint::Skip };
-    if claim.status.allocation.is_none() && devices.claims().was_freed(claim) {
+    if devices.claims().was_freed(claim) {
         return Hint::Queue;
     }
     Hint::queue_if(claims.iter().any(|own| own.metadata.uid == claim.metadata.uid))

@@ -66,13 +66,14 @@ impl Claims {
         self.in_flight.get(uid).map(|pending| &pending.of)
     }
 
-    /// Returns whether this version of a claim is the one that freed devices, or if that is not known because the claim
-    /// has changed since.
+    /// Returns whether this version of a claim is the one that freed devices: the allocation was removed or replaced, or
+    /// a claim of this name that had one. Also `true` if the claim has no allocation and has changed since.
     #[must_use]
     pub fn was_freed(&self, claim: &ResourceClaim) -> bool {
         let is_known = |known: &Arc<ResourceClaim>| std::ptr::eq(&**known, claim);
         let newest = self.get(claim.namespace(), claim.name());
-        self.freed.get(&claim.metadata.uid).is_some_and(is_known) || !newest.is_some_and(is_known)
+        self.freed.get(&claim.metadata.uid).is_some_and(is_known)
+            || claim.status.allocation.is_none() && !newest.is_some_and(is_known)
     }
 
     /// Returns whether the deletion of a claim freed devices, or if that is not known because another claim has been
@@ -126,19 +127,23 @@ impl Claims {
         }
     }
 
-    /// Adds or replaces a claim. Its devices are in use from its allocation to the removal of the allocation. An
-    /// allocation cannot change, so another one is not counted.
+    /// Adds or replaces a claim, whose devices are then in use. An allocation cannot change, but a watch may miss that
+    /// a claim was freed and allocated again.
     fn replace(&mut self, claim: Arc<ResourceClaim>, log: &mut Log) {
         let key = (claim.namespace().clone(), claim.name().clone());
         let old = self.claims.get(&key).cloned();
         let before = old.as_ref().and_then(|old| old.status.allocation.as_deref());
-        match (before, claim.status.allocation.as_deref()) {
-            (None, Some(new)) => self.usage.add(new, log),
-            (Some(old), None) => {
-                self.usage.remove(old, log);
-                self.freed.insert(claim.metadata.uid.clone(), claim.clone());
-            }
-            _ => drop(self.freed.remove(&claim.metadata.uid)),
+        let now = claim.status.allocation.as_deref();
+        let is_changed = before.map(|of| &of.devices.results) != now.map(|of| &of.devices.results);
+        let uid = &claim.metadata.uid;
+        if let Some(old) = before.filter(|_| is_changed) {
+            self.usage.remove(old, log);
+            self.freed.insert(uid.clone(), claim.clone());
+        } else {
+            self.freed.remove(uid);
+        }
+        if let Some(new) = now.filter(|_| is_changed) {
+            self.usage.add(new, log);
         }
         self.claims.insert(key, claim);
     }
