@@ -275,6 +275,10 @@ impl PodFacts {
         self.finished.iter()
     }
 
+    pub(super) fn has_finished(&self, namespace: &Name, name: &Name) -> bool {
+        self.finished.contains_key(&(namespace.clone(), name.clone()))
+    }
+
     pub(super) fn read_requests(&mut self, pod: &PodDraft) {
         if pod.node_name.is_none() {
             self.requests.insert(Uid::new(&pod.uid), pod.requests.clone());

@@ -7,11 +7,13 @@ use portolan::cache::Store;
 use portolan::model::{Generation, Name};
 use portolan_dra::Devices;
 use portolan_dra::model::{
-    DeviceClass, Kind, Metadata, ResourceClaim, ResourceClaimTemplate, ResourceSlice, needs_upgrade,
+    DeviceClass, Kind, Metadata, Reservation, ResourceClaim, ResourceClaimStatus,
+    ResourceClaimTemplate, ResourceSlice, needs_upgrade,
 };
 use portolan_dra::store::DeviceEvent;
 use serde_json::Value;
 
+use super::budgets::PodFacts;
 use super::defaults::Rules;
 use super::error::{Cause, Path, ReadError};
 use super::tree::Spot;
@@ -49,13 +51,44 @@ impl DeviceObjects {
         self.templates.extend(later.templates);
     }
 
-    /// Returns the store of these objects, for an engine's configuration.
+    /// Frees the claims of pods that have finished, as their controller does.
+    pub(super) fn release(&mut self, facts: &PodFacts) {
+        for claim in &mut self.claims {
+            let has_finished = |consumer: &Reservation| {
+                consumer.api_group.is_empty()
+                    && &*consumer.resource == "pods"
+                    && facts.has_finished(claim.namespace(), &consumer.name)
+            };
+            if !claim.status.reserved_for.iter().any(has_finished) {
+                continue;
+            }
+            let mut left = ResourceClaim::clone(claim);
+            left.status.reserved_for.retain(|consumer| !has_finished(consumer));
+            if left.status.reserved_for.is_empty() {
+                left.status = ResourceClaimStatus::default();
+            }
+            *claim = left.into();
+        }
+    }
+
+    /// Returns the store of these objects, for an engine's configuration. Of several claims with one uid, such as copies
+    /// of a manifest, all but the first get their namespace and name as uid.
     #[must_use]
     pub fn store(&self) -> Devices {
         let mut devices = Devices::default();
         let classes = self.classes.iter().cloned().map(DeviceEvent::PutClass);
         let slices = self.slices.iter().cloned().map(DeviceEvent::PutSlice);
-        let claims = self.claims.iter().cloned().map(DeviceEvent::PutClaim);
+        let mut uids: HashMap<Name, String> = HashMap::new();
+        let claims = self.claims.iter().map(|claim| {
+            let key = claim.key();
+            let first = uids.entry(claim.metadata.uid.clone()).or_insert_with(|| key.clone());
+            if *first == key {
+                return DeviceEvent::PutClaim(claim.clone());
+            }
+            let mut copy = ResourceClaim::clone(claim);
+            copy.metadata.uid = key.into();
+            DeviceEvent::PutClaim(copy.into())
+        });
         for event in classes.chain(slices).chain(claims) {
             devices.apply(&event, Generation::default());
         }
@@ -180,6 +213,48 @@ items:
         let fields: Vec<&str> = objects.defaulted.iter().map(|it| &*it.field).collect();
         assert_eq!(fields, ["metadata.namespace", "metadata.uid"]);
         assert!(objects.devices.store().claims().get(&"default".into(), &"a".into()).is_some());
+    }
+
+    #[test]
+    fn claims_of_finished_pods_are_free() {
+        let claim = |name: &str, pods: &str| {
+            format!(
+                "---\napiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {{name: {name}}}\nstatus:\n  \
+                 allocation: {{devices: {{results: [{{request: r, driver: d, pool: p, device: g}}]}}}}\n  \
+                 reservedFor: [{pods}]\n"
+            )
+        };
+        let (done, runs) =
+            ("{resource: pods, name: done, uid: u}", "{resource: pods, name: runs, uid: v}");
+        let text = [
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: done}\nstatus: {phase: Failed}\n"
+                .to_owned(),
+            claim("own", done),
+            claim("shared", &format!("{done}, {runs}")),
+            claim("other", runs),
+            claim("foreign", "{apiGroup: x, resource: pods, name: done, uid: w}"),
+            claim("unreserved", ""),
+        ];
+        let devices = read(text.concat().as_bytes()).unwrap().devices;
+        let left = devices
+            .claims
+            .iter()
+            .map(|claim| (claim.status.reserved_for.len(), claim.status.allocation.is_some()));
+        let expected = [(0, false), (1, true), (1, true), (1, true), (0, true)];
+        assert_eq!(left.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn claims_with_one_uid_are_told_apart() {
+        let claim = |name: &str| {
+            format!(
+                "---\napiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {{name: {name}, uid: u}}\n"
+            )
+        };
+        let text = [claim("a"), claim("b"), claim("a")].concat();
+        let store = read(text.as_bytes()).unwrap().devices.store();
+        let uids = store.claims().iter().map(|claim| claim.metadata.uid.to_string());
+        assert_eq!(uids.collect::<Vec<_>>(), ["u", "default/b"]);
     }
 
     #[test]

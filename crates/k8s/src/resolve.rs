@@ -224,6 +224,7 @@ impl Shared<'_> {
             }
         }
         budgets::complete(&mut read, &pods, &mut report);
+        read.devices.release(&read.facts);
         let workloads = read.controllers.iter().filter_map(PodController::workload);
         read.objects.extend(workloads.map(Object::from));
         Objects {
