@@ -7,7 +7,7 @@ use portolan::cache::Store;
 use portolan::model::{Generation, Name};
 use portolan_dra::Devices;
 use portolan_dra::model::{
-    DeviceClass, Kind, Metadata, Reservation, ResourceClaim, ResourceClaimStatus,
+    ConsumerReference, DeviceClass, Kind, Metadata, ResourceClaim, ResourceClaimStatus,
     ResourceClaimTemplate, ResourceSlice, needs_upgrade,
 };
 use portolan_dra::store::DeviceEvent;
@@ -54,7 +54,7 @@ impl DeviceObjects {
     /// Frees the claims of pods that have finished, as their controller does.
     pub(super) fn release(&mut self, facts: &PodFacts) {
         for claim in &mut self.claims {
-            let has_finished = |consumer: &Reservation| {
+            let has_finished = |consumer: &ConsumerReference| {
                 consumer.api_group.is_empty()
                     && &*consumer.resource == "pods"
                     && facts.has_finished(claim.namespace(), &consumer.name)

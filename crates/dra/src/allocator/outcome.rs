@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::model::{
-    AllocationResult, Config, ConfigSource, DeviceAllocation, DeviceResult, NodeSelector,
+    AllocationResult, ConfigSource, DeviceAllocation, DeviceConfig, DeviceResult, NodeSelector,
     NodeSelectorTerm, Requirement,
 };
 
@@ -77,7 +77,7 @@ fn share_id(claim: &str, at: usize) -> Arc<str> {
 
 /// Returns the configuration entries of the classes in the order of their first use, then those of the claim. As in
 /// kube-scheduler 1.36, an entry of the claim is repeated for each request that it names.
-fn config(plan: &ClaimPlan<'_>, chosen: &[(&RequestPlan<'_>, &Choice<'_>)]) -> Vec<Config> {
+fn config(plan: &ClaimPlan<'_>, chosen: &[(&RequestPlan<'_>, &Choice<'_>)]) -> Vec<DeviceConfig> {
     let mut all = Vec::new();
     for (at, (_, choice)) in chosen.iter().enumerate() {
         let is_same =
@@ -88,7 +88,7 @@ fn config(plan: &ClaimPlan<'_>, chosen: &[(&RequestPlan<'_>, &Choice<'_>)]) -> V
         let requests = chosen.iter().filter(is_same).map(|(_, of)| of.full_name.clone());
         let requests: Vec<Arc<str>> = requests.collect();
         for config in &choice.class.spec.config {
-            all.push(Config {
+            all.push(DeviceConfig {
                 source: Some(ConfigSource::FromClass),
                 requests: requests.clone(),
                 opaque: config.opaque.clone(),
@@ -104,7 +104,7 @@ fn config(plan: &ClaimPlan<'_>, chosen: &[(&RequestPlan<'_>, &Choice<'_>)]) -> V
             true => 1,
             false => chosen.iter().filter(named).count(),
         };
-        let config = Config { source: Some(ConfigSource::FromClaim), ..config.clone() };
+        let config = DeviceConfig { source: Some(ConfigSource::FromClaim), ..config.clone() };
         all.extend(std::iter::repeat_n(config, copies));
     }
     all

@@ -43,7 +43,7 @@ pub struct DeviceClaim {
     pub constraints: Vec<Constraint>,
     /// The configuration of the allocated devices.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "nullable")]
-    pub config: Vec<Config>,
+    pub config: Vec<DeviceConfig>,
 }
 
 /// A request for devices, either exact or as a list of alternatives.
@@ -94,7 +94,7 @@ pub struct ExactRequest {
     pub admin_access: Option<bool>,
     /// The tolerations of device taints.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "nullable")]
-    pub tolerations: Vec<Toleration>,
+    pub tolerations: Vec<DeviceToleration>,
     /// The requested capacities.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity: Option<CapacityRequirements>,
@@ -132,7 +132,7 @@ pub struct CapacityRequirements {
 /// A toleration of device taints.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Toleration {
+pub struct DeviceToleration {
     /// The key; empty matches every key.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub key: Arc<str>,
@@ -168,7 +168,7 @@ pub struct Constraint {
 /// Configuration of allocated devices.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Config {
+pub struct DeviceConfig {
     /// Where the configuration comes from. Set in allocation results only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<ConfigSource>,
@@ -208,7 +208,7 @@ pub struct ResourceClaimStatus {
     pub allocation: Option<Arc<AllocationResult>>,
     /// The consumers of the claim.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "nullable")]
-    pub reserved_for: Vec<Reservation>,
+    pub reserved_for: Vec<ConsumerReference>,
     /// What drivers report of the allocated devices.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "nullable")]
     pub devices: Vec<AllocatedDeviceStatus>,
@@ -238,7 +238,7 @@ pub struct DeviceAllocation {
     pub results: Vec<DeviceResult>,
     /// The configuration.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "nullable")]
-    pub config: Vec<Config>,
+    pub config: Vec<DeviceConfig>,
 }
 
 /// A device that was allocated for a request.
@@ -258,7 +258,7 @@ pub struct DeviceResult {
     pub admin_access: Option<bool>,
     /// The tolerations of the request.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "nullable")]
-    pub tolerations: Vec<Toleration>,
+    pub tolerations: Vec<DeviceToleration>,
     /// The conditions that must be true before a pod is bound.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "nullable")]
     pub binding_conditions: Vec<Arc<str>>,
@@ -276,7 +276,7 @@ pub struct DeviceResult {
 /// A consumer of a claim.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Reservation {
+pub struct ConsumerReference {
     /// The API group; empty for the core group.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub api_group: Arc<str>,

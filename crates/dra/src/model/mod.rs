@@ -15,17 +15,17 @@ mod template;
 pub use amount::Amount;
 pub use claim::{
     AllocatedDeviceStatus, AllocationMode, AllocationResult, CapacityRequirements, Condition,
-    Config, ConfigSource, Constraint, DeviceAllocation, DeviceClaim, DeviceRequest, DeviceResult,
-    ExactRequest, Opaque, Reservation, ResourceClaim, ResourceClaimSpec, ResourceClaimStatus,
-    SubRequest, Toleration,
+    ConfigSource, Constraint, ConsumerReference, DeviceAllocation, DeviceClaim, DeviceConfig,
+    DeviceRequest, DeviceResult, DeviceToleration, ExactRequest, Opaque, ResourceClaim,
+    ResourceClaimSpec, ResourceClaimStatus, SubRequest,
 };
 pub use class::{ClassConfig, DeviceClass, DeviceClassSpec, IMPLICIT_PREFIX};
 pub use metadata::{Metadata, OwnerReference};
 pub use read::{Kind, ReadError, needs_upgrade, read};
 pub use selector::{CelSelector, NodeSelector, NodeSelectorTerm, Requirement, Selector};
 pub use slice::{
-    Attribute, Capacity, Counter, CounterConsumption, CounterSet, Device, Pool, RequestPolicy,
-    ResourceSlice, SliceSpec, Taint, ValidRange,
+    Attribute, Capacity, Counter, CounterConsumption, CounterSet, Device, DeviceTaint, Pool,
+    RequestPolicy, ResourceSlice, SliceSpec, ValidRange,
 };
 pub use template::{ResourceClaimTemplate, ResourceClaimTemplateSpec};
 

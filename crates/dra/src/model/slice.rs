@@ -75,7 +75,7 @@ pub struct Device {
     pub consumes_counters: Vec<CounterConsumption>,
     /// The taints.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "nullable")]
-    pub taints: Vec<Taint>,
+    pub taints: Vec<DeviceTaint>,
     /// Whether several requests may use the device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_multiple_allocations: Option<bool>,
@@ -186,7 +186,7 @@ pub struct CounterConsumption {
 /// A taint of a device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Taint {
+pub struct DeviceTaint {
     /// The key.
     pub key: Arc<str>,
     /// The value.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use portolan::model::{Name, Pod, Timestamp};
 use portolan::plugin::{Cycle, Status};
 
-use crate::model::{AllocationResult, Reservation, ResourceClaim};
+use crate::model::{AllocationResult, ConsumerReference, ResourceClaim};
 use crate::store::DeviceEvent;
 
 use super::backend::{ApiError, ExtendedClaimStatus};
@@ -161,7 +161,7 @@ fn write(
         allocation.allocation_timestamp = allocation.allocation_timestamp.or_else(now);
         claim.status.allocation = Some(allocation.into());
     }
-    claim.status.reserved_for.push(Reservation {
+    claim.status.reserved_for.push(ConsumerReference {
         api_group: Arc::default(),
         resource: "pods".into(),
         name: pod.name.clone(),

@@ -17,7 +17,7 @@ use portolan::cache::{Event, WeakEngine};
 use portolan::model::{Pod, Timestamp};
 use portolan::plugin::PodInPreBind;
 use portolan_dra::Devices;
-use portolan_dra::model::{AllocationResult, Reservation, ResourceClaim};
+use portolan_dra::model::{AllocationResult, ConsumerReference, ResourceClaim};
 use portolan_dra::plugin::{ApiError, Backend, ExtendedClaimStatus, FINALIZER};
 use portolan_dra::store::DeviceEvent;
 use serde::Serialize;
@@ -83,7 +83,7 @@ impl<M> Change<M, ()> {
 #[serde(rename_all = "camelCase")]
 struct ClaimStatus<'a> {
     allocation: Option<&'a AllocationResult>,
-    reserved_for: Option<&'a [Reservation]>,
+    reserved_for: Option<&'a [ConsumerReference]>,
     /// `Some(())` removes the field.
     #[serde(skip_serializing_if = "Option::is_none")]
     devices: Option<()>,
