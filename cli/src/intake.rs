@@ -61,6 +61,10 @@ impl Intake {
         for (kind, number) in &objects.skipped {
             let why = match &**kind {
                 "Kustomization" => "not rendered: pass the output of kubectl kustomize",
+                "DeviceTaintRule" => {
+                    self.warn("DeviceTaintRule is ignored, as by default in Kubernetes 1.36");
+                    "behind a feature gate"
+                }
                 kind if portolan_k8s::is_read(kind) => "kind of another API group",
                 _ => "kind not used",
             };
@@ -200,6 +204,16 @@ mod tests {
         assert_eq!(intake.warnings, [("a".to_owned(), 2), ("b".to_owned(), 1)]);
         let error = intake.refuse().expect_err("there are warnings").to_string();
         assert_eq!(error, "a (1 more problem): correct the input, or omit --strict");
+    }
+
+    #[test]
+    fn taint_rules_are_ignored_with_a_warning() {
+        let mut intake = Intake::default();
+        let input = b"{\"apiVersion\": \"resource.k8s.io/v1beta2\", \"kind\": \"DeviceTaintRule\",
+            \"metadata\": {\"name\": \"r\"}}";
+        intake.count(&portolan_k8s::read(input).expect("a valid input"));
+        assert_eq!(intake.line(), "ignored 1 DeviceTaintRule (behind a feature gate)");
+        assert_eq!(intake.warnings.len(), 1);
     }
 
     #[test]
