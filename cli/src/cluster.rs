@@ -657,14 +657,14 @@ impl Contents {
         file: &PathBuf,
         strict: Strict,
         intake: &mut Intake,
-    ) -> Result<Vec<Pod>, CommandError> {
+    ) -> Result<(Vec<Pod>, DeviceObjects), CommandError> {
         let reader = reader(std::slice::from_ref(file), strict, intake)?;
         let mut objects = reader.finish_beside(&self.objects);
         objects.missing.clear();
         intake.count(&objects);
         strict.check(intake)?;
         self.limit.expand(0, &mut objects, &Objects::default())?;
-        Ok(objects.pods)
+        Ok((objects.pods, objects.devices))
     }
 
     /// Decides whether new pods are admitted.

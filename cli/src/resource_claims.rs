@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use portolan::WhatIf;
 use portolan::cache::{Cluster, Engine, Event, Store};
 use portolan::model::{GeneratedClaims, Name, Pod, PodResourceClaim, Template, Uid};
 use portolan_dra::Devices;
@@ -52,6 +53,13 @@ impl ClaimController {
             templates: objects.templates_by_name(),
             generated,
         })
+    }
+
+    /// The controller with further templates of claims.
+    pub(crate) fn with_templates(&self, objects: &DeviceObjects) -> ClaimController {
+        let mut all = self.clone();
+        all.templates.extend(objects.templates_by_name());
+        all
     }
 
     /// The devices with which the cluster starts.
@@ -233,6 +241,37 @@ pub(crate) fn claim_names(pod: &Pod) -> impl Iterator<Item = &Name> {
 /// The claims of a pod that exist.
 pub(crate) fn claims_of<'d>(pod: &'d Pod, devices: &'d Devices) -> Vec<&'d Arc<ResourceClaim>> {
     claim_names(pod).filter_map(|name| devices.claims().get(pod.namespace(), name)).collect()
+}
+
+/// The nodes of up to `most` copies of a pod that fit in addition to the existing pods. Each copy has generated claims of
+/// its own. None of the copies stays.
+pub(crate) fn fit_more(
+    what_if: &mut WhatIf,
+    claims: Option<&ClaimController>,
+    like: &Pod,
+    most: usize,
+) -> Vec<Name> {
+    let Some(claims) = claims.filter(|_| !like.template.resource_claims.is_empty()) else {
+        return what_if.fit_more(like, most);
+    };
+    let mut claims = claims.clone();
+    let mut place = |what_if: &mut WhatIf, n: usize| {
+        let copy = Pod {
+            uid: Uid::new(&format!("{}/{n}", like.uid)),
+            name: format!("{}-{n}", like.name).into(),
+            claim_statuses: None,
+            ..like.clone()
+        };
+        let (copy, events) = claims.create(&copy, what_if.store::<Devices>().ok()?);
+        for event in events {
+            what_if.fork().change::<Devices>(event).ok()?;
+        }
+        what_if.schedule(&copy).ok().map(|decided| decided.node)
+    };
+    let undone = what_if.transaction(|what_if| {
+        Err::<(), Vec<Name>>((0..most).map_while(|n| place(what_if, n)).collect())
+    });
+    undone.err().unwrap_or_default()
 }
 
 /// A note about placed pods whose claims the input lacks.

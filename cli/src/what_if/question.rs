@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use portolan::cache::{Cluster, Snapshot};
 use portolan::metrics::Metrics;
-use portolan::model::{Name, Pod, PodSpec, Template};
+use portolan::model::{Name, Pod};
 use portolan::scheduler::drain::DrainOptions;
 use portolan::{AlgorithmConfig, Framework, Profiles, WhatIf};
 use portolan_k8s::{PodController, Scales};
 
 use crate::error::CommandError;
+use crate::resource_claims::{ClaimController, fit_more};
 use crate::simulation::closed;
 use crate::targets::{Finder, Reference, Removal, Scale};
 use crate::text::count;
@@ -34,11 +35,12 @@ pub(super) fn answer(arguments: &Arguments) -> Result<Answer, CommandError> {
     let (mut contents, added) = cluster::contents_with(from, godel, &arguments.pods)?;
     let mut intake = contents.intake.clone();
     let like = arguments.fit_more.as_ref().map(|file| {
-        let pods = contents.pods_beside(file, from.strict, &mut intake)?;
-        pods.into_iter().next().ok_or_else(|| CommandError::File {
+        let (pods, devices) = contents.pods_beside(file, from.strict, &mut intake)?;
+        let like = pods.into_iter().next().ok_or_else(|| CommandError::File {
             file: file.clone(),
             what: "no pods found: pass a file with a pod".to_owned(),
-        })
+        })?;
+        Ok::<_, CommandError>((like, devices))
     });
     let like = like.transpose()?;
     contents.intake = intake;
@@ -48,6 +50,9 @@ pub(super) fn answer(arguments: &Arguments) -> Result<Answer, CommandError> {
     let rules = Rules { config, godel, seed: *seed, is_wanted: &AtomicBool::new(true) };
     let base = Base { rules, contents: &loaded.contents, point: Arc::new(Point::of(&loaded)) };
     let question = Question { base: &base, change, without: base.without_change()? };
+    let like = like.map(|(like, devices)| {
+        (like, loaded.claims.as_ref().map(|claims| claims.with_templates(&devices)))
+    });
     let Answered { answer, world, cluster } =
         question.answer(added, like.as_ref(), metrics::of(&sink))?;
     if let Some(sink) = &sink {
@@ -87,7 +92,7 @@ impl<'q> Question<'q> {
     pub(super) fn answer(
         &self,
         added: cluster::Added,
-        like: Option<&Pod>,
+        like: Option<&Like>,
         recorder: Option<&Metrics>,
     ) -> Result<Answered, CommandError> {
         let Question { base, change, .. } = *self;
@@ -289,29 +294,32 @@ impl<'q> Question<'q> {
     }
 }
 
+/// A pod whose copies are counted, and the controller of their claims.
+type Like = (Pod, Option<ClaimController>);
+
 /// Counts the copies of a pod that fit.
-fn count_more(like: &Pod, start: &Start, changed: &Changed<'_>, answer: &mut Answer) {
+fn count_more((like, claims): &Like, start: &Start, changed: &Changed<'_>, answer: &mut Answer) {
     answer.unsimulated.extend(unsimulated::copies(like, &changed.later));
-    let count = |cluster: &Snapshot| room(cluster, &start.world.record.profiles, like, MOST).len();
+    let profiles = &start.world.record.profiles;
+    let count = |cluster: &Snapshot| room(cluster, profiles, (like, claims.as_ref()), MOST).len();
     let later = count(&changed.later);
     let now = if answer.later.is_some() { count(&changed.now) } else { later };
     answer.fit_more = Some(FitMore { pod: like.name.clone(), now, later });
 }
 
-/// The nodes on which up to `limit` copies of a pod, without its claims, would be placed.
+/// The nodes on which up to `limit` copies of a pod would be placed.
 pub(super) fn room(
     cluster: &Snapshot,
     profiles: &Profiles<(Arc<Framework>, AlgorithmConfig)>,
-    like: &Pod,
+    (like, claims): (&Pod, Option<&ClaimController>),
     limit: usize,
 ) -> Vec<Name> {
-    let resource_claims = Default::default();
-    let spec = PodSpec { resource_claims, ..PodSpec::clone(&like.template) };
-    let like = Pod { node_name: None, template: Template::new(spec), ..like.clone() };
+    let like = Pod { node_name: None, ..like.clone() };
     let Some((framework, config)) = profiles.get(&like).or_else(|| profiles.iter().next()) else {
         return Vec::new();
     };
-    WhatIf::new(cluster, framework.clone(), config.clone()).fit_more(&like, limit)
+    let mut what_if = WhatIf::new(cluster, framework.clone(), config.clone());
+    fit_more(&mut what_if, claims, &like, limit)
 }
 
 /// Refuses options that contradict each other.

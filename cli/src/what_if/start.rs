@@ -122,7 +122,7 @@ impl Point {
         Point::after(&start.world)
     }
 
-    /// The nodes on which up to `limit` copies of a pod would be placed, without the claims of its templates.
+    /// The nodes on which up to `limit` copies of a pod would be placed.
     pub(crate) fn room(
         self: &Arc<Point>,
         rules: Rules<'_>,
@@ -132,7 +132,8 @@ impl Point {
     ) -> Result<Vec<Name>, CommandError> {
         let base = Base { rules, contents, point: self.clone() };
         let start = base.start(None)?;
-        Ok(question::room(&self.cluster, &start.world.record.profiles, like, limit))
+        let (profiles, claims) = (&start.world.record.profiles, self.claims.as_ref());
+        Ok(question::room(&self.cluster, profiles, (like, claims), limit))
     }
 }
 

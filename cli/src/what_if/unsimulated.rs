@@ -54,7 +54,6 @@ pub(super) fn copies(like: &Pod, cluster: &Cluster) -> Option<String> {
     let is_new = claims.any(|claim| known.get(like.namespace(), &claim).is_none());
     let parts = [
         (is_new, "new claims"),
-        (!like.template.resource_claims.is_empty(), "resource claims"),
         (!like.template.scheduling_gates.is_empty(), "scheduling gates"),
         (like.node_name.is_some(), "nodeName"),
     ];

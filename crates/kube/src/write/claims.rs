@@ -93,7 +93,7 @@ struct ClaimStatus<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Consumers<'a> {
-    reserved_for: &'a [Reservation],
+    reserved_for: &'a [ConsumerReference],
 }
 
 /// A strategic merge patch of a claim's status that removes a consumer.
