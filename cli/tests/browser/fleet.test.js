@@ -1,0 +1,129 @@
+// The fleet: found, opened and selected with the keyboard, the pointer and the table.
+
+import assert from 'node:assert/strict';
+import { before, test } from 'node:test';
+import { NARROW, settle, until, visit } from './browser.js';
+import { serve } from './server.js';
+
+let address;
+before(async () => { address = await serve(); });
+
+const map = (page) => page.getByRole('application', { name: /Map of 36 nodes/ });
+const panel = (page) => page.getByRole('complementary', { name: 'Node' });
+const selection = (page) => page.getByRole('group', { name: 'Selection' });
+const fragment = (page) => new URL(page.url()).hash;
+
+test('a search counts the nodes that match, and selects them for a drain', () =>
+  visit(address, '', {}, async (page, check) => {
+    await page.getByLabel('Find nodes').fill('gpu-');
+    await page.getByText('6 of 36 nodes').waitFor();
+    await check('fleet-search');
+    await page.getByRole('button', { name: 'Select these' }).click();
+    await selection(page).getByText('6 nodes selected').waitFor();
+    await check('fleet-selected');
+    await selection(page).getByRole('button', { name: /Drain/ }).click();
+    await page.getByRole('heading', { name: 'What if' }).waitFor({ state: 'attached' });
+    assert.equal(await page.getByLabel('Drain nodes').inputValue(), 'gpu-30 gpu-31 gpu-32 gpu-33 gpu-34 gpu-35');
+  }));
+
+test('the map is used with the keyboard alone', () =>
+  visit(address, '', {}, async (page, check) => {
+    await map(page).waitFor();
+    await page.keyboard.press('Tab');
+    assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Skip to the view');
+    await page.keyboard.press('Enter');
+    // From the view to the map, which is a single stop.
+    for (let stops = 0; !(await map(page).evaluate((it) => it === document.activeElement)); stops++) {
+      assert.ok(stops < 12, 'the map is among the first stops of the view');
+      await page.keyboard.press('Tab');
+    }
+    for (const key of ['ArrowRight', 'ArrowRight', ' ', 'ArrowDown', ' ']) await page.keyboard.press(key);
+    await selection(page).getByText('2 nodes selected').waitFor();
+    const read = await page.getByRole('status').allTextContents();
+    assert.match(read.join(' '), /general-\d\d, eu-1\w, general, cpu \d+ %/, 'the node at the cursor is read aloud');
+    await page.keyboard.press('+');
+    await page.keyboard.press('Enter');
+    await panel(page).getByRole('heading', { level: 2 }).waitFor();
+    assert.match(fragment(page), /node=general-\d\d/);
+    await check('fleet-keyboard');
+  }));
+
+test('a click opens a node with its pods, whose links explain them', () =>
+  visit(address, '', {}, async (page, check) => {
+    await map(page).waitFor();
+    await settle(page);
+    await map(page).click({ position: { x: 24, y: 60 } });
+    await panel(page).getByRole('heading', { level: 2 }).waitFor();
+    const name = await panel(page).getByRole('heading', { level: 2 }).textContent();
+    assert.match(name, /^general-/);
+    await check('fleet-panel');
+    const link = panel(page).getByRole('link').first();
+    const pod = await link.textContent();
+    await link.click();
+    await page.getByRole('heading', { name: pod }).waitFor();
+    await page.goBack();
+    await panel(page).getByRole('heading', { name }).waitFor();
+    await panel(page).getByRole('button', { name: 'Close' }).click();
+    await panel(page).waitFor({ state: 'hidden' });
+    assert.doesNotMatch(fragment(page), /node=/);
+  }));
+
+test('a drag with Shift selects the nodes in a rectangle', () =>
+  visit(address, '', {}, async (page, check) => {
+    await map(page).waitFor();
+    await settle(page);
+    const box = await map(page).boundingBox();
+    await page.keyboard.down('Shift');
+    await page.mouse.move(box.x + 2, box.y + 2);
+    await page.mouse.down();
+    await page.mouse.move(box.x + box.width / 2, box.y + box.height / 3, { steps: 8 });
+    await check('fleet-lasso');
+    await page.mouse.up();
+    await page.keyboard.up('Shift');
+    await selection(page).getByText(/^\d+ nodes selected$/).waitFor();
+    await page.getByRole('button', { name: 'Clear' }).click();
+    await selection(page).waitFor({ state: 'hidden' });
+  }));
+
+test('the table has the nodes of the map, and selects them', () =>
+  visit(address, '', { size: NARROW }, async (page, check) => {
+    await page.getByRole('checkbox', { name: 'Table' }).check();
+    const table = page.getByRole('table', { name: /Nodes/ });
+    await table.waitFor();
+    assert.equal(await table.getByRole('row').count(), 37);
+    await page.getByRole('checkbox', { name: 'Select general-05' }).check();
+    await page.getByRole('checkbox', { name: 'Select memory-24' }).check();
+    await selection(page).getByText('2 nodes selected').waitFor();
+    assert.ok(await page.getByRole('checkbox', { name: 'Select general-05' }).isChecked());
+    await page.getByLabel('Find nodes').fill('memory');
+    await until(() => table.getByRole('row').count(), (rows) => rows === 7, 'the table has the nodes that match');
+    assert.ok(await page.getByRole('checkbox', { name: 'Select memory-24' }).isChecked());
+    await check('fleet-table');
+    await table.getByRole('button', { name: 'memory-24' }).click();
+    await panel(page).getByRole('heading', { name: 'memory-24' }).waitFor();
+  }));
+
+test('the map is drawn by another resource', () =>
+  visit(address, '', {}, async (page, check) => {
+    await map(page).waitFor();
+    await settle(page);
+    const picture = () => map(page).evaluate((canvas) => canvas.toDataURL());
+    const before = await picture();
+    await page.getByLabel('Fill by').selectOption('memory');
+    await until(picture, (now) => now !== before, 'the map changes');
+    await check('fleet-memory');
+  }));
+
+test('headroom counts further pods of a shape', () =>
+  visit(address, '', { expected: /status of 422/ }, async (page, check) => {
+    await page.getByText('Headroom: how many more pods fit?').click();
+    await page.getByLabel('cpu', { exact: true }).fill('2');
+    await page.getByLabel('memory', { exact: true }).fill('8Gi');
+    await page.keyboard.press('Enter');
+    await page.getByText(/\d+ more pods of this shape/).first().waitFor();
+    await page.getByRole('table', { name: /pool and zone/ }).waitFor();
+    await check('fleet-headroom');
+    await page.getByLabel('cpu', { exact: true }).fill('many');
+    await page.keyboard.press('Enter');
+    await page.getByRole('alert').waitFor();
+  }));
