@@ -81,7 +81,7 @@ export async function visit(address, fragment, { size = WIDE, scheme = 'light', 
     await use(page, (name) => check(page, name));
     assert.deepEqual(faults, [], 'the page has no faults');
   } catch (error) {
-    await page.screenshot({ path: picture(`failed-${Date.now()}`) }).catch(() => {});
+    await page.screenshot({ path: file(`failed-${Date.now()}`) }).catch(() => {});
     for (const fault of faults) console.error(fault);
     throw error;
   } finally {
@@ -101,7 +101,7 @@ async function replace(page) {
   });
 }
 
-function picture(name) {
+function file(name) {
   mkdirSync(SCREENSHOTS, { recursive: true });
   return join(SCREENSHOTS, `${name}.png`);
 }
@@ -109,7 +109,7 @@ function picture(name) {
 /** Fails if what is shown cannot be read or used. */
 async function check(page, name) {
   await settle(page);
-  await page.screenshot({ path: picture(name) });
+  await page.screenshot({ path: file(name) });
   const found = {
     'text beyond an edge': await page.evaluate(overflowing),
     'empty canvases': await page.evaluate(emptyCanvases),
@@ -182,3 +182,10 @@ export async function until(question, isExpected, what) {
   } while (Date.now() < end);
   assert.fail(`${what}: ${JSON.stringify(found)}`);
 }
+
+/** A hash of the pixels of a canvas: pictures with different hashes differ. */
+export const picture = (canvas) =>
+  canvas.evaluate((it) => {
+    const pixels = new Uint32Array(it.getContext('2d').getImageData(0, 0, it.width, it.height).data.buffer);
+    return pixels.reduce((hash, pixel) => (Math.imul(hash, 31) + pixel) | 0, 0);
+  });

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { before, test } from 'node:test';
-import { NARROW, settle, until, visit } from './browser.js';
+import { NARROW, picture, settle, until, visit } from './browser.js';
 import { serve } from './server.js';
 
 let address;
@@ -37,10 +37,11 @@ test('the map is used with the keyboard alone', () =>
       assert.ok(stops < 12, 'the map is among the first stops of the view');
       await page.keyboard.press('Tab');
     }
-    for (const key of ['ArrowRight', 'ArrowRight', ' ', 'ArrowDown', ' ']) await page.keyboard.press(key);
-    await selection(page).getByText('2 nodes selected').waitFor();
+    await page.keyboard.press('ArrowRight');
     const read = await page.getByRole('status').allTextContents();
     assert.match(read.join(' '), /general-\d\d, eu-1\w, general, cpu \d+ %/, 'the node at the cursor is read aloud');
+    for (const key of ['ArrowRight', ' ', 'ArrowDown', ' ']) await page.keyboard.press(key);
+    await selection(page).getByText('2 nodes selected').waitFor();
     await page.keyboard.press('+');
     await page.keyboard.press('Enter');
     await panel(page).getByRole('heading', { level: 2 }).waitFor();
@@ -107,10 +108,9 @@ test('the map is drawn by another resource', () =>
   visit(address, '', {}, async (page, check) => {
     await map(page).waitFor();
     await settle(page);
-    const picture = () => map(page).evaluate((canvas) => canvas.toDataURL());
-    const before = await picture();
+    const before = await picture(map(page));
     await page.getByLabel('Fill by').selectOption('memory');
-    await until(picture, (now) => now !== before, 'the map changes');
+    await until(() => picture(map(page)), (now) => now !== before, 'the map changes');
     await check('fleet-memory');
   }));
 

@@ -71,7 +71,7 @@ test('a change that helps is tried in the simulation', async () => {
   const served = await serveFile(cluster);
   await visit(served.address, '#/pending?pod=team%2Flarge', {}, async (page, check) => {
     await page.getByRole('button', { name: /Try it: evict/ }).first().click();
-    await page.locator('.headline').waitFor();
+    await page.locator('.headline:visible').first().waitFor();
     await page.getByRole('heading', { name: /remove pod\/small/ }).waitFor();
     await check('pending-tried');
     await page.getByRole('table', { name: /Placed/ }).getByText('team/large').waitFor();

@@ -8,7 +8,7 @@ import { ask, serve } from './server.js';
 let address;
 before(async () => { address = await serve(); });
 
-const headline = (page) => page.locator('.headline').first();
+const headline = (page) => page.locator('.headline:visible').first();
 const banner = (page) => page.getByRole('region', { name: 'Session' });
 const session = (page) => new URLSearchParams(page.url().split('?')[1]).get('session');
 const sessions = async () => (await ask(address, 'sessions')).sessions;

@@ -1,0 +1,53 @@
+// Resilience: zones and nodes fail in turn, and the cluster is audited.
+
+import assert from 'node:assert/strict';
+import { before, test } from 'node:test';
+import { NARROW, until, visit } from './browser.js';
+import { ask, serve } from './server.js';
+
+let address;
+before(async () => { address = await serve(); });
+
+for (const [domain, size] of [['zone', undefined], ['node', NARROW]]) {
+  test(`each ${domain} fails in turn, the worst first`, () =>
+    visit(address, '#/resilience', { size }, async (page, check) => {
+      const button = page.getByRole('button', { name: `Fail each ${domain}` });
+      await button.focus();
+      await page.keyboard.press('Enter');
+      const table = page.getByRole('table', { name: new RegExp(`${domain}s whose failure`) });
+      await table.waitFor();
+      const expected = await ask(address, 'what-if', { each: domain });
+      await page.getByText(expected.headline, { exact: true }).first().waitFor();
+      const harms = await table.getByRole('row').evaluateAll((rows) =>
+        rows.slice(1).map((row) => Number(row.cells[2].textContent.replaceAll(',', ''))));
+      assert.ok(harms.length > 0 && harms.length <= 10);
+      await until(() => button.isEnabled(), Boolean, 'another question can be asked');
+      await check(`resilience-${domain}`);
+    }));
+}
+
+test('the audit lists all findings with their remedies', () =>
+  visit(address, '#/resilience', {}, async (page, check) => {
+    const { findings } = await ask(address, 'audit');
+    assert.ok(findings.length > 0);
+    const section = page.getByRole('region', { name: 'Audit' }).first();
+    await section.getByRole('table').first().waitFor();
+    const text = await section.textContent();
+    for (const { object, problem } of findings.slice(0, 20)) {
+      assert.ok(text.includes(object) && text.includes(problem), `${object}: ${problem}`);
+    }
+    await section.scrollIntoViewIfNeeded();
+    await check('resilience-audit');
+  }));
+
+test('failures are simulated in a session', async () => {
+  const { id } = await ask(address, 'sessions', { fail_zone: ['eu-1a'] });
+  await visit(address, `#/resilience?session=${id}`, {}, async (page, check) => {
+    await page.getByRole('region', { name: 'Session' }).getByText('fail zone eu-1a').waitFor();
+    await page.getByRole('button', { name: 'Fail each zone' }).click();
+    await page.locator('.headline:visible').first().waitFor();
+    const found = await ask(address, `what-if?session=${id}`, { each: 'zone' });
+    await page.getByText(found.headline, { exact: true }).first().waitFor();
+    await check('resilience-session');
+  });
+});
