@@ -105,7 +105,7 @@ test('the table has the nodes of the map, and selects them', () =>
   }));
 
 test('the map is drawn by another resource', () =>
-  visit(address, '', {}, async (page, check) => {
+  visit(address, '', { size: NARROW }, async (page, check) => {
     await map(page).waitFor();
     await settle(page);
     const before = await picture(map(page));

@@ -78,7 +78,7 @@ test('the links of the navigation keep the session', async () => {
       await page.getByRole('region', { name: 'Session' }).getByText('drain general-04').waitFor();
       assert.ok(page.url().includes(`session=${id}`));
     }
-    await page.getByRole('button', { name: 'Back to the cluster' }).click();
+    await page.getByRole('button', { name: /^(Undo|Back to the cluster)$/ }).last().click();
     await until(() => page.url(), (url) => !url.includes('session='), 'the session is left');
   });
 });

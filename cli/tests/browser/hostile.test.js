@@ -1,0 +1,51 @@
+// Names in a cluster are chosen by others: markup and text from right to left are shown as text, on each screen.
+
+import assert from 'node:assert/strict';
+import { before, test } from 'node:test';
+import { NARROW, settle, visit, WIDE } from './browser.js';
+import { hostile, MARKUP, RIGHT_TO_LEFT } from './clusters.js';
+import { ask, serveFile } from './server.js';
+
+let address;
+let session;
+
+before(async () => {
+  ({ address } = await serveFile(hostile()));
+  session = (await ask(address, 'sessions', { fail_node: [`b${RIGHT_TO_LEFT}`] })).id;
+});
+
+/** The fragment of each screen with the names that it shows. */
+const SCREENS = {
+  fleet: [() => '#/fleet', []],
+  table: [() => '#/fleet?table=1', [`a${MARKUP}`, `b${RIGHT_TO_LEFT}`, `p${MARKUP}`]],
+  node: [() => link('fleet', { node: `a${MARKUP}` }), [`a${MARKUP}`, `running${MARKUP}`, `${MARKUP}=${RIGHT_TO_LEFT}`]],
+  other: [() => link('fleet', { node: `b${RIGHT_TO_LEFT}` }), [`b${RIGHT_TO_LEFT}`, `running${RIGHT_TO_LEFT}`]],
+  pending: [() => '#/pending', [`pending${MARKUP}`, `pending${RIGHT_TO_LEFT}`]],
+  explanation: [() => link('pending', { pod: `default/pending${MARKUP}` }), [`pending${MARKUP}`]],
+  answer: [() => link('what-if', { ask: JSON.stringify({ drain: [`a${MARKUP}`], force: true }) }), [`drain a${MARKUP}`, `running${MARKUP}`]],
+  session: [() => link('what-if', { session }), [`fail b${RIGHT_TO_LEFT}`, `running${RIGHT_TO_LEFT}`]],
+  resilience: [() => '#/resilience', []],
+  'no such node': [() => link('fleet', { node: MARKUP }), [MARKUP]],
+  'no such pod': [() => link('pending', { pod: `default/${MARKUP}` }), [MARKUP]],
+  'no such session': [() => link('fleet', { session: MARKUP }), []],
+};
+
+const link = (view, params) => `#/${view}?${new URLSearchParams(params)}`;
+
+for (const [name, [fragment, names]] of Object.entries(SCREENS)) {
+  for (const size of [NARROW, WIDE]) {
+    test(`hostile names are text: ${name}, ${size.width} px wide`, () =>
+      visit(address, fragment(), { size, expected: /status of (404|422)/ }, async (page, check) => {
+        await page.locator('main section:visible').first().waitFor();
+        await settle(page);
+        // Details that are closed are read as well.
+        const shown = await page.evaluate(() => document.body.textContent);
+        for (const it of names) assert.ok(shown.includes(it), `${JSON.stringify(it)} is shown`);
+        assert.equal(await page.locator('img, script:not([src^="page/"]), iframe').count(), 0);
+        assert.equal(await page.locator('[onerror], [onmouseover], [href^="javascript:"]').count(), 0);
+        await page.mouse.move(size.width / 2, size.height / 2);
+        await check(`hostile-${name.replaceAll(' ', '-')}-${size.width}`);
+        assert.equal(await page.evaluate(() => globalThis.isHacked), undefined);
+      }));
+  }
+}
