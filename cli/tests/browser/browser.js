@@ -101,6 +101,13 @@ async function replace(page) {
   });
 }
 
+/** Keeps a screenshot, and returns its path. */
+export async function screenshot(page, name) {
+  const path = file(name);
+  await page.screenshot({ path });
+  return path;
+}
+
 function file(name) {
   mkdirSync(SCREENSHOTS, { recursive: true });
   return join(SCREENSHOTS, `${name}.png`);
@@ -109,7 +116,7 @@ function file(name) {
 /** Fails if what is shown cannot be read or used. */
 async function check(page, name) {
   await settle(page);
-  await page.screenshot({ path: file(name) });
+  await screenshot(page, name);
   const found = {
     'text beyond an edge': await page.evaluate(overflowing),
     'empty canvases': await page.evaluate(emptyCanvases),

@@ -22,7 +22,7 @@ const SCREENS = {
   other: [() => link('fleet', { node: `b${RIGHT_TO_LEFT}` }), [`b${RIGHT_TO_LEFT}`, `running${RIGHT_TO_LEFT}`]],
   pending: [() => '#/pending', [`pending${MARKUP}`, `pending${RIGHT_TO_LEFT}`]],
   explanation: [() => link('pending', { pod: `default/pending${MARKUP}` }), [`pending${MARKUP}`]],
-  answer: [() => link('what-if', { ask: JSON.stringify({ drain: [`a${MARKUP}`], force: true }) }), [`drain a${MARKUP}`, `running${MARKUP}`]],
+  answer: [() => link('what-if', { ask: JSON.stringify({ fail_zone: [`z${MARKUP}`] }) }), [`fail zone z${MARKUP}`, `running${MARKUP}`]],
   session: [() => link('what-if', { session }), [`fail b${RIGHT_TO_LEFT}`, `running${RIGHT_TO_LEFT}`]],
   resilience: [() => '#/resilience', []],
   'no such node': [() => link('fleet', { node: MARKUP }), [MARKUP]],
@@ -34,7 +34,7 @@ const link = (view, params) => `#/${view}?${new URLSearchParams(params)}`;
 
 for (const [name, [fragment, names]] of Object.entries(SCREENS)) {
   for (const size of [NARROW, WIDE]) {
-    test(`hostile names are text: ${name}, ${size.width} px wide`, () =>
+    test(`hostile names are text: ${name}, ${size.width} px wide`, { todo: name === 'explanation' && size === NARROW && 'the chips of a change are cut at no character' }, () =>
       visit(address, fragment(), { size, expected: /status of (404|422)/ }, async (page, check) => {
         await page.locator('main section:visible').first().waitFor();
         await settle(page);
@@ -49,3 +49,21 @@ for (const [name, [fragment, names]] of Object.entries(SCREENS)) {
       }));
   }
 }
+
+test('a name from right to left leaves the text beside it as it is', { todo: 'names are not isolated' }, () =>
+  visit(address, link('fleet', { node: `b${RIGHT_TO_LEFT}` }), {}, async (page) => {
+    const panel = page.getByRole('complementary', { name: 'Node' });
+    await panel.getByText(/1 pod$/).waitFor();
+    const places = await panel.getByText(/1 pod$/).evaluate((element) => {
+      const texts = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+      let last;
+      while (texts.nextNode()) last = texts.currentNode;
+      return [3, 2, 1].map((back) => {
+        const range = document.createRange();
+        range.setStart(last, last.length - back);
+        range.setEnd(last, last.length - back + 1);
+        return range.getBoundingClientRect().left;
+      });
+    });
+    assert.deepEqual(places, [...places].sort((a, b) => a - b), 'the letters of "pod" are from left to right');
+  }));
