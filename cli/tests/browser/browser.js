@@ -33,14 +33,16 @@ function launched() {
 /** The absolute path of a command. */
 function path(command) {
   const folders = command.includes('/') ? [''] : (process.env.PATH ?? '').split(delimiter);
-  const found = folders.map((folder) => join(folder, command)).find((file) => {
-    try {
-      accessSync(file, constants.X_OK);
-      return true;
-    } catch {
-      return false;
-    }
-  });
+  const found = folders
+    .map((folder) => join(folder, command))
+    .find((file) => {
+      try {
+        accessSync(file, constants.X_OK);
+        return true;
+      } catch {
+        return false;
+      }
+    });
   assert.ok(found, `${command} is not installed: set CHROMIUM to the path of Chromium`);
   return found;
 }
@@ -52,7 +54,9 @@ function path(command) {
  * the console that the test provokes.
  */
 export async function visit(address, fragment, { size = WIDE, scheme = 'light', expected, init } = {}, use) {
-  const context = await (await launched()).newContext({
+  const context = await (
+    await launched()
+  ).newContext({
     viewport: size,
     colorScheme: scheme,
     locale: 'en-GB',
@@ -63,7 +67,8 @@ export async function visit(address, fragment, { size = WIDE, scheme = 'light', 
   const faults = [];
   const page = await context.newPage();
   page.on('console', (message) => {
-    if (message.type() === 'error' && !expected?.test(message.text())) faults.push(`console: ${message.text()}`);
+    if (message.type() === 'error' && !expected?.test(message.text()))
+      faults.push(`console: ${message.text()}`);
   });
   page.on('pageerror', (error) => faults.push(`script: ${error.stack}`));
   page.on('dialog', (dialog) => {
@@ -122,7 +127,9 @@ async function check(page, name) {
     'empty canvases': await page.evaluate(emptyCanvases),
     'serious findings of axe': await violations(page),
   };
-  const faults = Object.entries(found).flatMap(([kind, all]) => all.map((fault) => `${name}: ${kind}: ${fault}`));
+  const faults = Object.entries(found).flatMap(([kind, all]) =>
+    all.map((fault) => `${name}: ${kind}: ${fault}`),
+  );
   assert.equal(faults.join('\n'), '');
 }
 
@@ -135,8 +142,10 @@ export async function settle(page) {
 /** The texts beyond the right or left edge that no part of the page scrolls or cuts. Runs in the page. */
 function overflowing() {
   const width = document.documentElement.clientWidth;
-  const found = document.documentElement.scrollWidth > width
-    ? [`the document is ${document.documentElement.scrollWidth} px wide, the window ${width} px`] : [];
+  const found =
+    document.documentElement.scrollWidth > width
+      ? [`the document is ${document.documentElement.scrollWidth} px wide, the window ${width} px`]
+      : [];
   const isCut = (element) => {
     for (let at = element; at && at !== document.body; at = at.parentElement) {
       if (getComputedStyle(at).overflowX !== 'visible') return true;
@@ -148,8 +157,15 @@ function overflowing() {
     const text = texts.currentNode;
     const range = document.createRange();
     range.selectNodeContents(text);
-    const isBeyond = [...range.getClientRects()].some((it) => it.width > 0 && (it.right > width + 0.5 || it.left < -0.5));
-    if (isBeyond && text.data.trim() && text.parentElement.closest('.skip') === null && !isCut(text.parentElement)) {
+    const isBeyond = [...range.getClientRects()].some(
+      (it) => it.width > 0 && (it.right > width + 0.5 || it.left < -0.5),
+    );
+    if (
+      isBeyond &&
+      text.data.trim() &&
+      text.parentElement.closest('.skip') === null &&
+      !isCut(text.parentElement)
+    ) {
       found.push(text.data.trim().slice(0, 80));
     }
   }
@@ -166,7 +182,9 @@ function emptyCanvases() {
     return pixels.every((pixel) => pixel === (isSwatch ? 0 : pixels[0]));
   };
   const visible = [...document.querySelectorAll('canvas')].filter((canvas) => canvas.checkVisibility());
-  return visible.filter(isEmpty).map((canvas) => canvas.getAttribute('aria-label') ?? canvas.parentElement.textContent);
+  return visible
+    .filter(isEmpty)
+    .map((canvas) => canvas.getAttribute('aria-label') ?? canvas.parentElement.textContent);
 }
 
 /** The serious and critical findings of axe. */
@@ -175,7 +193,10 @@ async function violations(page) {
   if (!(await page.evaluate(() => 'axe' in globalThis))) await page.evaluate(axe.source);
   const found = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ['violations'] }));
   const serious = found.violations.filter(({ impact }) => impact === 'serious' || impact === 'critical');
-  return serious.map(({ id, nodes }) => `${id}: ${nodes.map(({ html, failureSummary }) => `${html.slice(0, 200)} ${failureSummary}`).join('; ')}`);
+  return serious.map(
+    ({ id, nodes }) =>
+      `${id}: ${nodes.map(({ html, failureSummary }) => `${html.slice(0, 200)} ${failureSummary}`).join('; ')}`,
+  );
 }
 
 /** Waits until `question()` has an answer that `isExpected`. */

@@ -6,7 +6,9 @@ import { NARROW, picture, settle, until, visit } from './browser.js';
 import { serve } from './server.js';
 
 let address;
-before(async () => { address = await serve(); });
+before(async () => {
+  address = await serve();
+});
 
 const map = (page) => page.getByRole('application', { name: /Map of 36 nodes/ });
 const panel = (page) => page.getByRole('complementary', { name: 'Node' });
@@ -23,7 +25,10 @@ test('a search counts the nodes that match, and selects them for a drain', () =>
     await check('fleet-selected');
     await selection(page).getByRole('button', { name: /Drain/ }).click();
     await page.getByRole('heading', { name: 'What if' }).waitFor({ state: 'attached' });
-    assert.equal(await page.getByLabel('Drain nodes').inputValue(), 'gpu-30 gpu-31 gpu-32 gpu-33 gpu-34 gpu-35');
+    assert.equal(
+      await page.getByLabel('Drain nodes').inputValue(),
+      'gpu-30 gpu-31 gpu-32 gpu-33 gpu-34 gpu-35',
+    );
   }));
 
 test('the map is used with the keyboard alone', () =>
@@ -39,7 +44,11 @@ test('the map is used with the keyboard alone', () =>
     }
     await page.keyboard.press('ArrowRight');
     const read = await page.getByRole('status').allTextContents();
-    assert.match(read.join(' '), /general-\d\d, eu-1\w, general, cpu \d+ %/, 'the node at the cursor is read aloud');
+    assert.match(
+      read.join(' '),
+      /general-\d\d, eu-1\w, general, cpu \d+ %/,
+      'the node at the cursor is read aloud',
+    );
     for (const key of ['ArrowRight', ' ', 'ArrowDown', ' ']) await page.keyboard.press(key);
     await selection(page).getByText('2 nodes selected').waitFor();
     await page.keyboard.press('+');
@@ -81,7 +90,9 @@ test('a drag with Shift selects the nodes in a rectangle', () =>
     await check('fleet-lasso');
     await page.mouse.up();
     await page.keyboard.up('Shift');
-    await selection(page).getByText(/^\d+ nodes selected$/).waitFor();
+    await selection(page)
+      .getByText(/^\d+ nodes selected$/)
+      .waitFor();
     await page.getByRole('button', { name: 'Clear' }).click();
     await selection(page).waitFor({ state: 'hidden' });
   }));
@@ -97,7 +108,11 @@ test('the table has the nodes of the map, and selects them', () =>
     await selection(page).getByText('2 nodes selected').waitFor();
     assert.ok(await page.getByRole('checkbox', { name: 'Select general-05' }).isChecked());
     await page.getByLabel('Find nodes').fill('memory');
-    await until(() => table.getByRole('row').count(), (rows) => rows === 7, 'the table has the nodes that match');
+    await until(
+      () => table.getByRole('row').count(),
+      (rows) => rows === 7,
+      'the table has the nodes that match',
+    );
     assert.ok(await page.getByRole('checkbox', { name: 'Select memory-24' }).isChecked());
     await check('fleet-table');
     await table.getByRole('button', { name: 'memory-24' }).click();
@@ -110,19 +125,27 @@ test('the map is drawn by another resource', () =>
     await settle(page);
     const before = await picture(map(page));
     await page.getByLabel('Fill by').selectOption('memory');
-    await until(() => picture(map(page)), (now) => now !== before, 'the map changes');
+    await until(
+      () => picture(map(page)),
+      (now) => now !== before,
+      'the map changes',
+    );
     await check('fleet-memory');
   }));
 
-test('the resource of the map is seen on large tiles, too', { todo: 'large tiles show all resources alike' }, () =>
-  visit(address, '', {}, async (page) => {
-    await map(page).waitFor();
-    await settle(page);
-    const before = await picture(map(page));
-    await page.getByLabel('Fill by').selectOption('memory');
-    await settle(page);
-    assert.notEqual(await picture(map(page)), before);
-  }));
+test(
+  'the resource of the map is seen on large tiles, too',
+  { todo: 'large tiles show all resources alike' },
+  () =>
+    visit(address, '', {}, async (page) => {
+      await map(page).waitFor();
+      await settle(page);
+      const before = await picture(map(page));
+      await page.getByLabel('Fill by').selectOption('memory');
+      await settle(page);
+      assert.notEqual(await picture(map(page)), before);
+    }),
+);
 
 test('headroom counts further pods of a shape', () =>
   visit(address, '', { expected: /status of 422/ }, async (page, check) => {
@@ -130,7 +153,10 @@ test('headroom counts further pods of a shape', () =>
     await page.getByLabel('cpu', { exact: true }).fill('2');
     await page.getByLabel('memory', { exact: true }).fill('8Gi');
     await page.keyboard.press('Enter');
-    await page.getByText(/\d+ more pods of this shape/).first().waitFor();
+    await page
+      .getByText(/\d+ more pods of this shape/)
+      .first()
+      .waitFor();
     await page.getByRole('table', { name: /pool and zone/ }).waitFor();
     await check('fleet-headroom');
     await page.getByLabel('cpu', { exact: true }).fill('many');

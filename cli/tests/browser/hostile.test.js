@@ -18,11 +18,20 @@ before(async () => {
 const SCREENS = {
   fleet: [() => '#/fleet', []],
   table: [() => '#/fleet?table=1', [`a${MARKUP}`, `b${RIGHT_TO_LEFT}`, `p${MARKUP}`]],
-  node: [() => link('fleet', { node: `a${MARKUP}` }), [`a${MARKUP}`, `running${MARKUP}`, `${MARKUP}=${RIGHT_TO_LEFT}`]],
-  other: [() => link('fleet', { node: `b${RIGHT_TO_LEFT}` }), [`b${RIGHT_TO_LEFT}`, `running${RIGHT_TO_LEFT}`]],
+  node: [
+    () => link('fleet', { node: `a${MARKUP}` }),
+    [`a${MARKUP}`, `running${MARKUP}`, `${MARKUP}=${RIGHT_TO_LEFT}`],
+  ],
+  other: [
+    () => link('fleet', { node: `b${RIGHT_TO_LEFT}` }),
+    [`b${RIGHT_TO_LEFT}`, `running${RIGHT_TO_LEFT}`],
+  ],
   pending: [() => '#/pending', [`pending${MARKUP}`, `pending${RIGHT_TO_LEFT}`]],
   explanation: [() => link('pending', { pod: `default/pending${MARKUP}` }), [`pending${MARKUP}`]],
-  answer: [() => link('what-if', { ask: JSON.stringify({ fail_zone: [`z${MARKUP}`] }) }), [`fail zone z${MARKUP}`, `running${MARKUP}`]],
+  answer: [
+    () => link('what-if', { ask: JSON.stringify({ fail_zone: [`z${MARKUP}`] }) }),
+    [`fail zone z${MARKUP}`, `running${MARKUP}`],
+  ],
   session: [() => link('what-if', { session }), [`fail b${RIGHT_TO_LEFT}`, `running${RIGHT_TO_LEFT}`]],
   resilience: [() => '#/resilience', []],
   'no such node': [() => link('fleet', { node: MARKUP }), [MARKUP]],
@@ -34,19 +43,23 @@ const link = (view, params) => `#/${view}?${new URLSearchParams(params)}`;
 
 for (const [name, [fragment, names]] of Object.entries(SCREENS)) {
   for (const size of [NARROW, WIDE]) {
-    test(`hostile names are text: ${name}, ${size.width} px wide`, { todo: name === 'explanation' && size === NARROW && 'the chips of a change are cut at no character' }, () =>
-      visit(address, fragment(), { size, expected: /status of (404|422)/ }, async (page, check) => {
-        await page.locator('main section:visible').first().waitFor();
-        await settle(page);
-        // Details that are closed are read as well.
-        const shown = await page.evaluate(() => document.body.textContent);
-        for (const it of names) assert.ok(shown.includes(it), `${JSON.stringify(it)} is shown`);
-        assert.equal(await page.locator('img, script:not([src^="page/"]), iframe').count(), 0);
-        assert.equal(await page.locator('[onerror], [onmouseover], [href^="javascript:"]').count(), 0);
-        await page.mouse.move(size.width / 2, size.height / 2);
-        await check(`hostile-${name.replaceAll(' ', '-')}-${size.width}`);
-        assert.equal(await page.evaluate(() => globalThis.isHacked), undefined);
-      }));
+    test(
+      `hostile names are text: ${name}, ${size.width} px wide`,
+      { todo: name === 'explanation' && size === NARROW && 'the chips of a change are cut at no character' },
+      () =>
+        visit(address, fragment(), { size, expected: /status of (404|422)/ }, async (page, check) => {
+          await page.locator('main section:visible').first().waitFor();
+          await settle(page);
+          // Details that are closed are read as well.
+          const shown = await page.evaluate(() => document.body.textContent);
+          for (const it of names) assert.ok(shown.includes(it), `${JSON.stringify(it)} is shown`);
+          assert.equal(await page.locator('img, script:not([src^="page/"]), iframe').count(), 0);
+          assert.equal(await page.locator('[onerror], [onmouseover], [href^="javascript:"]').count(), 0);
+          await page.mouse.move(size.width / 2, size.height / 2);
+          await check(`hostile-${name.replaceAll(' ', '-')}-${size.width}`);
+          assert.equal(await page.evaluate(() => globalThis.isHacked), undefined);
+        }),
+    );
   }
 }
 
@@ -65,5 +78,10 @@ test('a name from right to left leaves the text beside it as it is', { todo: 'na
         return range.getBoundingClientRect().left;
       });
     });
-    assert.deepEqual(places, [...places].sort((a, b) => a - b), 'the letters of "pod" are from left to right');
-  }));
+    assert.deepEqual(
+      places,
+      [...places].sort((a, b) => a - b),
+      'the letters of "pod" are from left to right',
+    );
+  }),
+);

@@ -37,7 +37,9 @@ test('10,000 nodes are drawn, panned, zoomed and searched', async (t) => {
       if (depth) assert.notEqual(await picture(map(page)), before, 'the map moves');
       const at = (share) => times[Math.floor(share * (times.length - 1))].toFixed(1);
       const rate = ((1000 * times.length) / times.reduce((sum, time) => sum + time, 0)).toFixed(1);
-      t.diagnostic(`panning 10,000 nodes, zoom ${depth}: ${rate} frames/s; frame p50 ${at(0.5)} ms, p99 ${at(0.99)} ms, longest ${at(1)} ms`);
+      t.diagnostic(
+        `panning 10,000 nodes, zoom ${depth}: ${rate} frames/s; frame p50 ${at(0.5)} ms, p99 ${at(0.99)} ms, longest ${at(1)} ms`,
+      );
     }
     await check('large-zoomed');
     await page.getByRole('button', { name: 'Show all nodes' }).click();
@@ -90,7 +92,9 @@ test('the page is light', async (t) => {
       await map(page).waitFor();
       const found = await page.evaluate(() => ({
         paint: performance.getEntriesByName('first-contentful-paint')[0]?.startTime,
-        files: performance.getEntries().filter((it) => it.decodedBodySize && !it.name.includes('/api/'))
+        files: performance
+          .getEntries()
+          .filter((it) => it.decodedBodySize && !it.name.includes('/api/'))
           .map((it) => it.decodedBodySize),
       }));
       paints.push(found.paint);
@@ -98,6 +102,8 @@ test('the page is light', async (t) => {
     });
   }
   paints.sort((a, b) => a - b);
-  t.diagnostic(`weight of the page ${bytes} bytes; first contentful paint ${paints.map((it) => it.toFixed(0)).join(', ')} ms`);
+  t.diagnostic(
+    `weight of the page ${bytes} bytes; first contentful paint ${paints.map((it) => it.toFixed(0)).join(', ')} ms`,
+  );
   assert.ok(bytes > 20_000 && bytes <= HEAVIEST, `${bytes} bytes`);
 });

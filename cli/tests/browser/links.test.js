@@ -6,7 +6,9 @@ import { settle, until, visit } from './browser.js';
 import { ask, serve } from './server.js';
 
 let address;
-before(async () => { address = await serve(); });
+before(async () => {
+  address = await serve();
+});
 
 /** Opens the address of the page in a browser without its memory, and returns the text of the view there. */
 async function received(page) {
@@ -14,7 +16,11 @@ async function received(page) {
   let text;
   await visit(address, hash, {}, async (other) => {
     await other.locator('main section:visible').first().waitFor();
-    await until(() => shown(other), (now) => now.length > 200, 'the view is shown');
+    await until(
+      () => shown(other),
+      (now) => now.length > 200,
+      'the view is shown',
+    );
     text = await shown(other);
   });
   return text;
@@ -22,8 +28,12 @@ async function received(page) {
 
 async function shown(page) {
   await settle(page);
-  return page.evaluate(() => [...document.querySelectorAll('#banner, main')].map((it) => it.innerText).join('\n')
-    .replace(/until \d.*|in \d+\.\d s/g, ''));
+  return page.evaluate(() =>
+    [...document.querySelectorAll('#banner, main')]
+      .map((it) => it.innerText)
+      .join('\n')
+      .replace(/until \d.*|in \d+\.\d s/g, ''),
+  );
 }
 
 for (const [name, use] of Object.entries({
@@ -78,8 +88,15 @@ test('the links of the navigation keep the session', async () => {
       await page.getByRole('region', { name: 'Session' }).getByText('drain general-04').waitFor();
       assert.ok(page.url().includes(`session=${id}`));
     }
-    await page.getByRole('button', { name: /^(Undo|Back to the cluster)$/ }).last().click();
-    await until(() => page.url(), (url) => !url.includes('session='), 'the session is left');
+    await page
+      .getByRole('button', { name: /^(Undo|Back to the cluster)$/ })
+      .last()
+      .click();
+    await until(
+      () => page.url(),
+      (url) => !url.includes('session='),
+      'the session is left',
+    );
   });
 });
 

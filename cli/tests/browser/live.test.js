@@ -33,24 +33,31 @@ test('the fleet follows a changed file, and keeps the search and the selection',
   });
 });
 
-test('the panel of a node follows a changed file', { todo: 'it shows the pods of the first reading' }, async () => {
-  const { address, write } = await serveFile(cluster(2, 2));
-  await visit(address, '#/fleet?node=n1', {}, async (page, check) => {
-    const panel = page.getByRole('complementary', { name: 'Node' });
-    await panel.getByText('default/p1').waitFor();
-    await write([...cluster(2, 2), pod('fresh', 'n1')]);
-    await page.getByText('generation 2').waitFor();
-    await panel.getByText('default/fresh').waitFor();
-    await check('live-node');
-  });
-});
+test(
+  'the panel of a node follows a changed file',
+  { todo: 'it shows the pods of the first reading' },
+  async () => {
+    const { address, write } = await serveFile(cluster(2, 2));
+    await visit(address, '#/fleet?node=n1', {}, async (page, check) => {
+      const panel = page.getByRole('complementary', { name: 'Node' });
+      await panel.getByText('default/p1').waitFor();
+      await write([...cluster(2, 2), pod('fresh', 'n1')]);
+      await page.getByText('generation 2').waitFor();
+      await panel.getByText('default/fresh').waitFor({ timeout: 5000 });
+      await check('live-node');
+    });
+  },
+);
 
 test('pending pods follow a changed file', async () => {
   const { address, write } = await serveFile(cluster(2, 2));
   await visit(address, '#/pending', {}, async (page, check) => {
     await page.getByText('No pending pods').waitFor();
     await write([...cluster(2, 2), pending]);
-    await page.getByRole('link', { name: /waiting|without a controller|1 pods?/ }).first().waitFor();
+    await page
+      .getByRole('link', { name: /waiting|without a controller|1 pods?/ })
+      .first()
+      .waitFor();
     await check('live-pending');
   });
 });
@@ -60,7 +67,7 @@ test('an explanation follows a changed file', { todo: 'it shows the first readin
   await visit(address, '#/pending?pod=default%2Fwaiting', {}, async (page) => {
     await page.getByText('fits on 0 of 2 nodes', { exact: true }).waitFor();
     await write([...cluster(2, 2), node('fast', { labels: { disk: 'fast' } }), pending]);
-    await page.getByText('fits on 1 of 3 nodes', { exact: true }).waitFor();
+    await page.getByText('fits on 1 of 3 nodes', { exact: true }).waitFor({ timeout: 5000 });
   });
 });
 
@@ -70,8 +77,15 @@ test('a session does not follow a changed file', async () => {
   await visit(address, `#/fleet?session=${id}`, {}, async (page) => {
     await page.getByRole('application', { name: /Map of 4 nodes/ }).waitFor();
     await write(cluster(7, 8));
-    await until(() => ask(address, 'summary'), ({ generation }) => generation === 2, 'the file is read again');
-    await page.getByRole('button', { name: /^(Undo|Back to the cluster)$/ }).last().click();
+    await until(
+      () => ask(address, 'summary'),
+      ({ generation }) => generation === 2,
+      'the file is read again',
+    );
+    await page
+      .getByRole('button', { name: /^(Undo|Back to the cluster)$/ })
+      .last()
+      .click();
     await page.getByRole('application', { name: /Map of 7 nodes/ }).waitFor();
   });
 });
@@ -81,7 +95,11 @@ test('a file that is no cluster for a moment changes nothing', async () => {
   await visit(address, '', {}, async (page) => {
     await page.getByRole('application', { name: /Map of 4 nodes/ }).waitFor();
     await writeFile(file, '{"apiVersion": "v1", "kind": "List", "items": [');
-    await until(() => ask(address, 'summary'), ({ generation }) => generation === 1, 'the last good reading stays');
+    await until(
+      () => ask(address, 'summary'),
+      ({ generation }) => generation === 1,
+      'the last good reading stays',
+    );
     await write(cluster(3, 6));
     await page.getByRole('application', { name: /Map of 3 nodes/ }).waitFor();
   });

@@ -7,7 +7,9 @@ import { node, pod } from './clusters.js';
 import { serve, serveFile } from './server.js';
 
 let address;
-before(async () => { address = await serve(); });
+before(async () => {
+  address = await serve();
+});
 
 const group = (page, name) => page.getByRole('link', { name: new RegExp(name) });
 const heat = (page) => page.getByRole('img', { name: /Rejections by plugin/ });
@@ -19,7 +21,10 @@ test('a group is opened with the keyboard and explained', () =>
     await page.keyboard.press('Enter');
     await page.getByRole('heading', { name: 'shop/cache-22' }).waitFor();
     await heat(page).waitFor();
-    await page.getByRole('table', { name: 'Why nodes reject the pod' }).getByText(/anti-affinity/).waitFor();
+    await page
+      .getByRole('table', { name: 'Why nodes reject the pod' })
+      .getByText(/anti-affinity/)
+      .waitFor();
     await check('pending-explained');
     await page.keyboard.press('Tab');
     assert.notEqual(await page.evaluate(() => document.activeElement), null);
@@ -40,7 +45,11 @@ test('on a narrow screen the explanation is shown, and the list is one step back
     await group(page, 'Deployment ml/tune').click();
     const heading = page.getByRole('heading', { name: /ml\/tune/ });
     await heading.waitFor();
-    await until(() => heading.evaluate((it) => it.getBoundingClientRect().top), (top) => top < 740, 'the explanation is in view');
+    await until(
+      () => heading.evaluate((it) => it.getBoundingClientRect().top),
+      (top) => top < 740,
+      'the explanation is in view',
+    );
     await check('pending-narrow');
     await page.goBack();
     await group(page, 'Deployment ml/tune').waitFor();
@@ -55,7 +64,10 @@ test('any pod or controller can be explained', () =>
     await page.getByRole('table', { name: /score/ }).waitFor();
     await check('pending-placed');
     await page.getByRole('button', { name: /How many more pods/ }).click();
-    await page.getByText(/more pods? of this shape fits?/).first().waitFor();
+    await page
+      .getByText(/more pods? of this shape fits?/)
+      .first()
+      .waitFor();
     await name.fill('shop/wbe-3');
     await name.press('Enter');
     await page.getByRole('alert').waitFor();
@@ -70,11 +82,17 @@ test('a change that helps is tried in the simulation', async () => {
   ];
   const served = await serveFile(cluster);
   await visit(served.address, '#/pending?pod=team%2Flarge', {}, async (page, check) => {
-    await page.getByRole('button', { name: /Try it: evict/ }).first().click();
+    await page
+      .getByRole('button', { name: /Try it: evict/ })
+      .first()
+      .click();
     await page.locator('.headline:visible').first().waitFor();
     await page.getByRole('heading', { name: /remove pod\/small/ }).waitFor();
     await check('pending-tried');
-    await page.getByRole('table', { name: /Placed/ }).getByText('team/large').waitFor();
+    await page
+      .getByRole('table', { name: /Placed/ })
+      .getByText('team/large')
+      .waitFor();
   });
 });
 

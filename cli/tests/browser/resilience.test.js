@@ -7,9 +7,14 @@ import { node, pod } from './clusters.js';
 import { ask, serve, serveFile } from './server.js';
 
 let address;
-before(async () => { address = await serve(); });
+before(async () => {
+  address = await serve();
+});
 
-for (const [domain, size] of [['zone', undefined], ['node', NARROW]]) {
+for (const [domain, size] of [
+  ['zone', undefined],
+  ['node', NARROW],
+]) {
   test(`each ${domain} fails in turn, the worst first`, () =>
     visit(address, '#/resilience', { size }, async (page, check) => {
       const button = page.getByRole('button', { name: `Fail each ${domain}` });
@@ -19,8 +24,11 @@ for (const [domain, size] of [['zone', undefined], ['node', NARROW]]) {
       await table.waitFor();
       const expected = await ask(address, 'what-if', { each: domain });
       await page.getByText(expected.headline, { exact: true }).first().waitFor();
-      const harms = await table.getByRole('row').evaluateAll((rows) =>
-        rows.slice(1).map((row) => Number(row.cells[2].textContent.replaceAll(',', ''))));
+      const harms = await table
+        .getByRole('row')
+        .evaluateAll((rows) =>
+          rows.slice(1).map((row) => Number(row.cells[2].textContent.replaceAll(',', ''))),
+        );
       assert.ok(harms.length > 0 && harms.length <= 10);
       await until(() => button.isEnabled(), Boolean, 'another question can be asked');
       await check(`resilience-${domain}`);
@@ -36,8 +44,14 @@ async function audited(use) {
     spec: { minAvailable: 1, selector: { matchLabels: { app } } },
   });
   const { address } = await serveFile([
-    node('n0'), node('n1'), pod('web', 'n0', { labels: { app: 'web' } }), pod('large', undefined, { cpu: '64' }),
-    pod('lost', 'no-such-node'), budget('one', 'web'), budget('two', 'web'), budget('none', 'nobody'),
+    node('n0'),
+    node('n1'),
+    pod('web', 'n0', { labels: { app: 'web' } }),
+    pod('large', undefined, { cpu: '64' }),
+    pod('lost', 'no-such-node'),
+    budget('one', 'web'),
+    budget('two', 'web'),
+    budget('none', 'nobody'),
   ]);
   await visit(address, '#/resilience', {}, (page, check) => use(page, check, address));
 }

@@ -26,10 +26,13 @@ const SCREENS = {
   answer: [() => `#/what-if?ask=${question({ drain: ['general-00', 'memory-24'] })}`],
   upgrade: [() => `#/what-if?ask=${question({ upgrade: 'all', max_surge: '1' })}`],
   session: [() => `#/what-if?session=${session}`],
-  failures: [() => '#/resilience', async (page) => {
-    await page.getByRole('button', { name: 'Fail each zone' }).click();
-    await page.getByRole('table', { name: /zones/ }).waitFor();
-  }],
+  failures: [
+    () => '#/resilience',
+    async (page) => {
+      await page.getByRole('button', { name: 'Fail each zone' }).click();
+      await page.getByRole('table', { name: /zones/ }).waitFor();
+    },
+  ],
   missing: [() => '#/pending?pod=shop%2Fno-such-pod', undefined, /404|422/],
 };
 

@@ -6,7 +6,9 @@ import { NARROW, until, visit } from './browser.js';
 import { ask, serve } from './server.js';
 
 let address;
-before(async () => { address = await serve(); });
+before(async () => {
+  address = await serve();
+});
 
 const headline = (page) => page.locator('.headline:visible').first();
 const banner = (page) => page.getByRole('region', { name: 'Session' });
@@ -24,7 +26,11 @@ async function drain(page, nodes) {
 async function keep(page) {
   const before = session(page);
   await page.getByRole('button', { name: 'Keep as a session' }).click();
-  return until(() => session(page), (id) => id && id !== before, 'the session is in the address');
+  return until(
+    () => session(page),
+    (id) => id && id !== before,
+    'the session is in the address',
+  );
 }
 
 test('a drain shows the pods that move, as the API answers', () =>
@@ -50,33 +56,56 @@ test('sessions nest, are undone one at a time, and are dropped with those below'
     await banner(page).getByText('drain general-01').waitFor();
     await drain(page, 'general-02');
     const inner = await keep(page);
-    await until(sessions, (all) => all.find((it) => it.id === inner)?.parent === outer, 'the second is below the first');
+    await until(
+      sessions,
+      (all) => all.find((it) => it.id === inner)?.parent === outer,
+      'the second is below the first',
+    );
     await check('what-if-nested');
     await banner(page).getByRole('button', { name: 'Undo' }).click();
-    await until(() => session(page), (id) => id === outer, 'the outer session is active');
+    await until(
+      () => session(page),
+      (id) => id === outer,
+      'the outer session is active',
+    );
     await page.goto(new URL('#/fleet?node=general-01', address).href.replace('?', `?session=${outer}&`));
     await page.getByRole('complementary', { name: 'Node' }).getByText('No pods.').waitFor();
     await check('what-if-session-fleet');
     await page.getByRole('link', { name: 'What-if' }).click();
-    await page.getByRole('button', { name: new RegExp(`Drop session.*below|Drop.*drain general-01`) }).first().click();
+    await page
+      .getByRole('button', { name: new RegExp(`Drop session.*below|Drop.*drain general-01`) })
+      .first()
+      .click();
     await until(sessions, (all) => !all.some((it) => it.id === outer || it.id === inner), 'both are dropped');
-    await until(() => session(page), (id) => id === null, 'the cluster as loaded is active');
+    await until(
+      () => session(page),
+      (id) => id === null,
+      'the cluster as loaded is active',
+    );
     await banner(page).waitFor({ state: 'hidden' });
   }));
 
 test('a link to a session that has ended leads back to the cluster', () =>
-  visit(address, '#/fleet?session=no-such-session', { size: NARROW, expected: /status of 404/ }, async (page, check) => {
-    await page.getByRole('alert').first().waitFor();
-    await check('what-if-ended');
-    await page.getByRole('button', { name: 'Back to the cluster' }).click();
-    await page.getByRole('application', { name: /Map of 36 nodes/ }).waitFor();
-  }));
+  visit(
+    address,
+    '#/fleet?session=no-such-session',
+    { size: NARROW, expected: /status of 404/ },
+    async (page, check) => {
+      await page.getByRole('alert').first().waitFor();
+      await check('what-if-ended');
+      await page.getByRole('button', { name: 'Back to the cluster' }).click();
+      await page.getByRole('application', { name: /Map of 36 nodes/ }).waitFor();
+    },
+  ));
 
 test('a question that the API refuses shows its reason', () =>
   visit(address, '#/what-if', { expected: /status of 4\d\d/ }, async (page, check) => {
     await page.getByLabel('Drain nodes').fill('no-such-node');
     await page.keyboard.press('Enter');
-    await page.getByRole('alert').getByText(/no-such-node/).waitFor();
+    await page
+      .getByRole('alert')
+      .getByText(/no-such-node/)
+      .waitFor();
     await check('what-if-refused');
   }));
 
@@ -86,7 +115,7 @@ test('an upgrade is drawn step by step', () =>
     await page.getByLabel('New nodes per step').fill('1');
     await page.keyboard.press('Enter');
     await page.getByRole('table', { name: 'Steps of the upgrade' }).waitFor();
-    assert.ok(await page.locator('.gantt svg rect').count() > 0);
+    assert.ok((await page.locator('.gantt svg rect').count()) > 0);
     await check('what-if-upgrade');
   }));
 
@@ -110,13 +139,20 @@ test('nodes that can be removed are found', () =>
   visit(address, '#/what-if', {}, async (page, check) => {
     await page.getByLabel(/Consolidate/).check();
     await page.getByRole('button', { name: 'Ask' }).click();
-    await page.getByText(/can be removed/).first().waitFor();
+    await page
+      .getByText(/can be removed/)
+      .first()
+      .waitFor();
     await check('what-if-consolidate');
   }));
 
 test('the answer is in view on a narrow screen', () =>
   visit(address, '#/what-if', { size: NARROW }, async (page, check) => {
     await drain(page, 'general-01');
-    await until(() => headline(page).evaluate((it) => it.getBoundingClientRect().top), (top) => top < 740, 'the headline is in view');
+    await until(
+      () => headline(page).evaluate((it) => it.getBoundingClientRect().top),
+      (top) => top < 740,
+      'the headline is in view',
+    );
     await check('what-if-narrow');
   }));
