@@ -4,14 +4,13 @@
 # are names of test files.
 #
 # PAGE=cli/src/serve/page shows the files of that folder instead of those in the program. UPDATE_SCREENSHOT=1 takes the
-# picture in docs/ again.
+# picture in docs/ again. CHROMIUM is the path of the browser.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 skip() {
     echo "SKIPPED: $*; the page of portolan serve is not tested here"
     exit 0
 }
-export CHROMIUM=${CHROMIUM:-chromium}
 has_node() {
     command -v node >/dev/null && command -v npm >/dev/null && [ "$(node -p 'process.versions.node.split(".")[0]')" -ge 20 ]
 }
@@ -21,8 +20,13 @@ install() {
 }
 has_node || install nodejs npm
 has_node || skip "Node.js 20 or later and npm are not installed here"
-command -v "$CHROMIUM" >/dev/null || install chromium
-command -v "$CHROMIUM" >/dev/null || skip "Chromium is not installed here (apt-get install chromium)"
+find_chromium() { command -v chromium || command -v chromium-browser || command -v google-chrome; }
+if [ -z "${CHROMIUM:-}" ]; then
+    find_chromium >/dev/null || install chromium
+    CHROMIUM=$(find_chromium) || skip "Chromium is not installed here (apt-get install chromium)"
+fi
+command -v "$CHROMIUM" >/dev/null || skip "$CHROMIUM does not exist"
+export CHROMIUM
 
 target=$(mkdir -p "${CARGO_TARGET_DIR:-target}" && cd "${CARGO_TARGET_DIR:-target}" && pwd)
 if [ -z "${PORTOLAN:-}" ]; then
