@@ -180,12 +180,14 @@ impl From {
     }
 
     /// Whether neither files nor a running cluster are named.
+    #[cfg(feature = "cluster")]
     pub(crate) fn is_unspecified(&self) -> bool {
         let Server { kubeconfig, context, master } = &self.server;
         self.is_live() && kubeconfig.is_none() && context.is_none() && master.is_none()
     }
 
     /// The files of the cluster.
+    #[cfg(feature = "cluster")]
     pub(crate) fn files(&self) -> &[PathBuf] {
         &self.cluster
     }
@@ -342,6 +344,8 @@ pub(crate) fn not_read(file: &Path, error: &portolan_k8s::ReadError) -> CommandE
 pub(crate) struct Contents {
     /// Copied when a holder changes them.
     objects: Arc<Objects>,
+    /// The controllers, if they are others than those of the objects.
+    controllers: Option<Arc<[PodController]>>,
     /// The files of the cluster and those that are added to it.
     files: Vec<PathBuf>,
     limit: PodLimit,
@@ -411,7 +415,8 @@ pub(crate) fn contents_with(
     let added = Added { pods, objects: others, controllers, facts };
     let files = [&from.cluster, more].concat();
     let objects = Arc::new(objects);
-    Ok((Contents { objects, files, limit: from.limit, notes, intake }, added))
+    let (controllers, limit) = (None, from.limit);
+    Ok((Contents { objects, controllers, files, limit, notes, intake }, added))
 }
 
 /// Reads a cluster as it is, without the pods that its controllers lack.
@@ -425,10 +430,12 @@ pub(crate) fn contents(from: &From, godel: &Godel) -> Result<Contents, CommandEr
     check_nodes(&objects, from, &intake)?;
     notes.extend(missing_claims(&objects.devices, &objects.pods));
     let (objects, files) = (Arc::new(objects), from.cluster.clone());
-    Ok(Contents { objects, files, limit: from.limit, notes, intake })
+    let (controllers, limit) = (None, from.limit);
+    Ok(Contents { objects, controllers, files, limit, notes, intake })
 }
 
 /// The cluster of these manifests, whose controllers create their pods.
+#[cfg(feature = "cluster")]
 pub(crate) fn contents_of(manifests: &str, godel: &Godel) -> Result<Contents, CommandError> {
     let mut reader = portolan_k8s::Reader::new();
     let read = reader.read(manifests.as_bytes());
@@ -438,7 +445,8 @@ pub(crate) fn contents_of(manifests: &str, godel: &Godel) -> Result<Contents, Co
     intake.count(&objects);
     limit.expand(0, &mut objects, &Objects::default())?;
     let notes = godel.note(&objects).into_iter().collect();
-    Ok(Contents { objects: Arc::new(objects), files: Vec::new(), limit, notes, intake })
+    let (objects, controllers, files) = (Arc::new(objects), None, Vec::new());
+    Ok(Contents { objects, controllers, files, limit, notes, intake })
 }
 
 /// Reads the objects of a cluster, and returns notes about kinds that are not read.
@@ -498,6 +506,19 @@ fn named(controller: &PodController) -> String {
 }
 
 impl Loaded {
+    /// The pod of this namespace and name. O(pods).
+    pub(crate) fn pod(&self, namespace: &str, name: &str) -> Option<Pod> {
+        let mut pending = self.pending.iter();
+        let found = pending.find(|pod| **pod.namespace() == *namespace && *pod.name == *name);
+        let placed = || self.cluster.pod_named(namespace, name).map(|pod| pod.to_pod());
+        found.cloned().or_else(placed)
+    }
+
+    /// Whether the cluster has the pod, placed or pending.
+    pub(crate) fn has(&self, uid: &Uid) -> bool {
+        self.cluster.pod(uid).is_some() || self.pending.iter().any(|pod| pod.uid == *uid)
+    }
+
     /// Creates the claims of the pending pods, as their controller does.
     pub(crate) fn create_claims(&mut self) -> Result<(), CommandError> {
         let Some(claims) = &mut self.claims else { return Ok(()) };
@@ -534,7 +555,8 @@ impl Contents {
     #[cfg(test)]
     pub(crate) fn of(objects: Objects) -> Contents {
         let (files, notes, objects) = (Vec::new(), Vec::new(), Arc::new(objects));
-        Contents { objects, files, limit: PodLimit::default(), notes, intake: Intake::default() }
+        let (limit, intake, controllers) = Default::default();
+        Contents { objects, controllers, files, limit, notes, intake }
     }
 
     /// The files of the cluster and those that are added to it.
@@ -563,7 +585,9 @@ impl Contents {
                 named(first)
             ));
         }
-        self.objects_mut().admission.extend(&larger.admission);
+        if !(self.admission().is_empty() && larger.admission.is_empty()) {
+            self.objects_mut().admission.extend(&larger.admission);
+        }
         added.pods = larger.pods;
         added.objects.extend(larger.objects);
     }
@@ -604,24 +628,24 @@ impl Contents {
 
     /// The controller of the pods' claims, if there are any.
     pub(crate) fn claims(&self) -> Option<ClaimController> {
-        let Objects { devices, pods, controllers, .. } = &*self.objects;
-        ClaimController::of(devices, pods, controllers)
+        let Objects { devices, pods, .. } = &*self.objects;
+        ClaimController::of(devices, pods, self.controllers())
     }
 
-    /// The same contents with other pods.
-    pub(crate) fn with_pods(&self, pods: Vec<Pod>) -> Contents {
-        let mut contents = self.clone();
-        let objects = contents.objects_mut();
-        let waiting = pods.iter().filter(|pod| pod.node_name.is_none()).map(|pod| &pod.uid);
-        let waiting: HashSet<&Uid> = waiting.collect();
-        objects.created.retain(|uid| waiting.contains(uid));
-        objects.pods = pods;
-        contents
+    /// The same contents with other controllers.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn with_controllers(&self, controllers: Vec<PodController>) -> Contents {
+        Contents { controllers: Some(controllers.into()), ..self.clone() }
     }
 
     /// All pods.
     pub(crate) fn pods(&self) -> &[Pod] {
         &self.objects.pods
+    }
+
+    /// All objects.
+    pub(crate) fn objects(&self) -> &Objects {
+        &self.objects
     }
 
     /// The objects, to be corrected before they are loaded.
@@ -636,7 +660,7 @@ impl Contents {
 
     /// The pod controllers, whose daemon sets add pods to new nodes.
     pub(crate) fn controllers(&self) -> &[PodController] {
-        &self.objects.controllers
+        self.controllers.as_deref().unwrap_or(&self.objects.controllers)
     }
 
     /// The limits of the disruption budgets.

@@ -41,6 +41,9 @@ pub enum CommandError {
     /// A copy of this program that could not be started or failed.
     #[error("a copy of this program {0}")]
     Process(String),
+    /// A simulation whose answer nobody waits for any longer.
+    #[error("the question was withdrawn")]
+    Withdrawn,
     /// A thread that panicked.
     #[error("{0} panicked: report the message above as a bug")]
     Panicked(&'static str),

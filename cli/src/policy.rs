@@ -66,6 +66,15 @@ pub(crate) struct Text {
     text: String,
 }
 
+/// The rules by which questions about a cluster are answered.
+#[derive(Clone)]
+pub(crate) struct Rules {
+    pub(crate) config: Arc<Text>,
+    pub(crate) godel: Arc<Godel>,
+    /// The seed for breaking ties.
+    pub(crate) seed: u64,
+}
+
 /// The scheduling policies of the profiles of a configuration.
 pub(crate) struct Policies {
     /// Not empty.

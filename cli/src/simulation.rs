@@ -8,6 +8,7 @@
 //! five minutes. Errors other than rejections are permanent: the pod is not retried.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,7 @@ pub(crate) struct Stage {
     pub(crate) backend: Arc<InMemoryBackend>,
     claims: Option<ClaimController>,
     victims: Victims,
+    is_wanted: Arc<AtomicBool>,
 }
 
 /// A cluster with its schedulers.
@@ -59,6 +61,7 @@ pub(crate) struct Simulation {
     preempted: HashMap<Uid, u32>,
     /// Pods that were preempted too often, until the next call.
     set_aside: Vec<Pod>,
+    is_wanted: Arc<AtomicBool>,
 }
 
 /// The maximum number of times that a preempted pod is requeued at one moment. Two pods may keep each other from their
@@ -143,7 +146,13 @@ impl Stage {
             handle = handle.with_snapshots(Arc::new(reader));
         }
         let backend = Arc::new(InMemoryBackend::new(&engine));
-        Ok(Stage { engine, handle, backend, claims, victims })
+        let is_wanted = Arc::new(AtomicBool::new(true));
+        Ok(Stage { engine, handle, backend, claims, victims, is_wanted })
+    }
+
+    /// The same stage, whose simulation fails with [`CommandError::Withdrawn`] soon after the flag was cleared.
+    pub(crate) fn while_wanted(self, is_wanted: Arc<AtomicBool>) -> Stage {
+        Stage { is_wanted, ..self }
     }
 
     /// Adds the schedulers: one for all pods if its name is empty, and otherwise each for
@@ -153,7 +162,7 @@ impl Stage {
         schedulers: Vec<(Name, Algorithm)>,
         queue: QueueConfig,
     ) -> Result<Simulation, CommandError> {
-        let Stage { engine, handle, backend, claims, victims } = self;
+        let Stage { engine, handle, backend, claims, victims, is_wanted } = self;
         let config = QueueConfig {
             unschedulable_timeout: Duration::MAX,
             leftover_period: Duration::MAX,
@@ -185,6 +194,7 @@ impl Stage {
             recreated: Vec::new(),
             preempted: HashMap::new(),
             set_aside: Vec::new(),
+            is_wanted,
         })
     }
 }
@@ -251,6 +261,10 @@ impl Simulation {
             self.arrive(&pod)?;
         }
         loop {
+            // Relaxed: a later turn sees it, and nothing else is passed by it.
+            if !self.is_wanted.load(Ordering::Relaxed) {
+                return Err(CommandError::Withdrawn);
+            }
             let (started, now) = (Instant::now(), self.now);
             match self.scheduling.schedule_one(Some(started), || now) {
                 Ok(attempt) => self.handle_attempt(attempt, started, observer)?,

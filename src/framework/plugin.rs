@@ -372,8 +372,8 @@ pub trait Plugin: Send + Sync {
         Ok(())
     }
 
-    /// Returns whether [`Plugin::reserve`] or [`Plugin::permit`] does anything for this pod in this cluster. A pod for which they do
-    /// nothing may be decided in a [batch](crate::Scheduler::schedule_batch), that is, before they are
+    /// Returns whether [`Plugin::reserve`] or [`Plugin::permit`] does anything for this pod in this cluster. A pod for
+    /// which they do nothing may be decided in a [batch](crate::Scheduler::schedule_batch), that is, before they are
     /// called for the pods before it. The default is `true`. Only plugins at [`Point::Reserve`] or [`Point::Permit`]
     /// are asked.
     fn acts_at_reserve(&self, _pod: &Pod, _cluster: &Cluster) -> bool {

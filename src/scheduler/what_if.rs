@@ -137,7 +137,8 @@ impl WhatIf {
     }
 
     /// Returns the nodes of up to `limit` copies of this pod that fit in addition to the existing pods, in the order in
-    /// which they are placed. None of the copies stays. The scheduler decides on each copy in turn, so topology spread, affinity and host ports are respected.
+    /// which they are placed. None of the copies stays. The scheduler decides on each copy in turn, so topology spread,
+    /// affinity and host ports are respected.
     ///
     /// O(answer × decision); undoing the placements costs O(1).
     pub fn fit_more(&mut self, like: &Pod, limit: usize) -> Vec<Name> {

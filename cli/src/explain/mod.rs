@@ -17,6 +17,7 @@ mod trial;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
@@ -31,7 +32,7 @@ use crate::cluster::Loaded;
 use crate::error::CommandError;
 use crate::intake::Intake;
 use crate::names::did_you_mean;
-use crate::policy::{self, ConfigFile};
+use crate::policy::{ConfigFile, Rules};
 use crate::simulation::closed;
 use crate::text::line;
 use crate::{arguments, cluster, creation, input, print};
@@ -133,8 +134,7 @@ const INSUFFICIENT: &str = "Insufficient ";
 /// What is asked about a cluster, besides the pod.
 #[derive(Clone, Copy)]
 pub(crate) struct Inquiry<'a> {
-    pub(crate) config: &'a policy::Text,
-    pub(crate) godel: &'a cluster::Godel,
+    pub(crate) rules: &'a Rules,
     /// The namespace of the pod or of its controller, or of the pending pods.
     pub(crate) namespace: Option<&'a str>,
     /// The only node to report on.
@@ -151,25 +151,26 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     let files: Vec<PathBuf> = file.iter().cloned().collect();
     let (mut contents, mut added) =
         cluster::contents_with(&arguments.from, &arguments.godel, &files)?;
-    let config = arguments.config.source().read()?;
+    let config = Arc::new(arguments.config.source().read()?);
+    let rules = Rules { config, godel: Arc::new(arguments.godel.clone()), seed: 1 };
     let inquiry = Inquiry {
-        config: &config,
-        godel: &arguments.godel,
+        rules: &rules,
         namespace: arguments.namespace.as_deref(),
         node: arguments.node.as_deref(),
         time: Duration::from_secs_f64(arguments.time_limit),
         form: arguments.output,
     };
-    let subject = match &file {
-        _ if arguments.pending => None,
-        Some(file) => Some(subject::of_file(file, &mut contents, &mut added)?),
-        None => Some(subject::named(asked, inquiry.namespace, &mut contents, &mut added)?),
-    };
+    let warned = contents.intake.clone();
+    // They may be the cause of an error.
+    let warn = |_: &CommandError| warned.print_warnings();
+    let of_file = file.map(|file| subject::of_file(&file, &mut contents, &mut added));
+    let of_file = of_file.transpose().inspect_err(warn)?;
     let mut loaded = contents.load(&arguments.godel, added.objects)?;
     loaded.create_claims()?;
-    print(&match subject {
-        None => inquiry.pending(&loaded)?,
-        Some(subject) => inquiry.of(subject, file.is_some(), &loaded)?,
+    print(&match of_file {
+        _ if arguments.pending => inquiry.pending(&loaded)?,
+        Some(subject) => inquiry.of(subject, true, &loaded)?,
+        None => inquiry.named(asked, &loaded).inspect_err(warn)?,
     })?;
     if arguments.output != Form::Json {
         loaded.contents.intake.print();
@@ -185,7 +186,8 @@ impl Inquiry<'_> {
     /// Reports on the pod of the cluster, or of the controller, with this name.
     pub(crate) fn named(self, asked: &str, loaded: &Loaded) -> Result<String, CommandError> {
         let (mut contents, mut added) = (loaded.contents.clone(), cluster::Added::default());
-        let subject = subject::named(asked, self.namespace, &mut contents, &mut added)?;
+        let to = (&mut contents, &mut added);
+        let subject = subject::named(asked, self.namespace, loaded, to)?;
         self.of(subject, false, &loaded.beside(contents, added.objects)?)
     }
 
@@ -207,8 +209,7 @@ impl Inquiry<'_> {
         };
         let contents = &loaded.contents;
         // Pods that a controller lacks are yet to be created, too.
-        let exists = contents.pods().iter().any(|it| it.uid == pod.uid)
-            && !contents.created().contains(&pod.uid);
+        let exists = loaded.has(&pod.uid) && !contents.created().contains(&pod.uid);
         let is_new = is_of_file || !exists;
         let refused = is_new.then(|| contents.admission().clone().admit(&pod).err()).flatten();
         self.explain(pod, requests.as_ref(), refused, loaded)

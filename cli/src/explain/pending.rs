@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::schedulers::{Schedulers, Why};
 use super::{Form, Inquiry, export, refusal};
-use crate::cluster::{Contents, Loaded};
+use crate::cluster::Loaded;
 use crate::error::CommandError;
 use crate::intake::Intake;
 use crate::output::cell;
@@ -40,7 +40,7 @@ pub(super) fn report(inquiry: Inquiry<'_>, loaded: &Loaded) -> Result<String, Co
     let is_meant = |pod: &&Pod| inquiry.namespace.is_none_or(|it| **pod.namespace() == *it);
     let pending = pending.iter().filter(is_meant);
     let scales = Scales::of(contents.controllers());
-    let groups = groups(&schedulers, cluster, &scales, pending, &refused(contents));
+    let groups = groups(&schedulers, cluster, &scales, pending, &refused(loaded));
     let notes = [&*contents.notes, &*schedulers.notes].concat();
     match inquiry.form {
         Form::Table => Ok(table(&groups, &notes)),
@@ -50,9 +50,10 @@ pub(super) fn report(inquiry: Inquiry<'_>, loaded: &Loaded) -> Result<String, Co
 }
 
 /// Why the API server refuses to create pods that controllers lack. Each pod is charged before the next.
-fn refused(contents: &Contents) -> HashMap<Uid, String> {
-    let mut admission = contents.admission().clone();
-    let lacking = contents.pods().iter().filter(|pod| contents.created().contains(&pod.uid));
+fn refused(loaded: &Loaded) -> HashMap<Uid, String> {
+    let mut admission = loaded.contents.admission().clone();
+    let created = loaded.contents.created();
+    let lacking = loaded.pending.iter().filter(|pod| created.contains(&pod.uid));
     lacking
         .filter_map(|pod| Some((pod.uid.clone(), refusal(&admission.admit(pod).err()?))))
         .collect()

@@ -58,13 +58,13 @@ impl Schedulers {
         cluster: Arc<Snapshot>,
     ) -> Result<Schedulers, CommandError> {
         let handle = Handle::default().with_snapshots(Arc::new(Unchanging(cluster)));
-        let policies = inquiry.config.policies(&handle, Arc::new(DryRunBackend))?;
-        let is_for_all = policies.are_for_all(inquiry.godel);
+        let policies = inquiry.rules.config.policies(&handle, Arc::new(DryRunBackend))?;
+        let is_for_all = policies.are_for_all(&inquiry.rules.godel);
         let profiles = policies.profiles.into_iter().map(|profile| {
             let name = if is_for_all { String::new() } else { profile.scheduler_name };
             (Name::from(name), Arc::new(profile.framework))
         });
-        let (profiles, godel) = (Profiles::by_name(profiles), inquiry.godel.clone());
+        let (profiles, godel) = (Profiles::by_name(profiles), Godel::clone(&inquiry.rules.godel));
         Ok(Schedulers { profiles, handle, godel, notes: policies.notes })
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use portolan::model::{Name, Pod, Requests};
 use portolan_k8s::{PodController, Scales};
 
-use crate::cluster::{Added, Contents};
+use crate::cluster::{Added, Contents, Loaded};
 use crate::error::CommandError;
 use crate::names::did_you_mean;
 use crate::targets::{Candidate, Finder, Reference};
@@ -42,7 +42,7 @@ pub(super) fn of_file(
     match added.pods.first() {
         Some(pod) => Ok(Subject::of(pod.clone(), contents, added)),
         None => {
-            let what = no_pod(contents, &added.controllers);
+            let what = contents.no_pod(&added.controllers);
             Err(CommandError::File { file: file.to_owned(), what })
         }
     }
@@ -53,16 +53,15 @@ pub(super) fn of_file(
 pub(super) fn named(
     asked: &str,
     own: Option<&str>,
-    contents: &mut Contents,
-    added: &mut Added,
+    loaded: &Loaded,
+    (contents, added): (&mut Contents, &mut Added),
 ) -> Result<Subject, CommandError> {
     // kubectl's name of a pod: pod/web-0.
     let kinds = ["pod/", "pods/", "po/"];
     let bare = kinds.iter().find_map(|kind| asked.strip_prefix(kind)).unwrap_or(asked);
     let (namespace, name) = bare.split_once('/').unwrap_or((own.unwrap_or("default"), bare));
-    let is_meant = |pod: &&Pod| &**pod.namespace() == namespace && &*pod.name == name;
-    if let Some(pod) = contents.pods().iter().find(is_meant) {
-        return Ok(Subject::of(pod.clone(), contents, added));
+    if let Some(pod) = loaded.pod(namespace, name) {
+        return Ok(Subject::of(pod, contents, added));
     }
     let mut finished = contents.facts().finished();
     let is_meant = |(of, it): &(Name, Name)| **of == *namespace && **it == *name;
@@ -76,23 +75,26 @@ pub(super) fn named(
         _ => (own, Reference::parse(asked)),
     };
     match reference {
-        Ok(reference) if reference.kind != "Pod" => of_controller(&reference, of, contents, added),
-        _ => Err(not_found(asked, (namespace, name), contents)),
+        Ok(reference) if reference.kind != "Pod" => {
+            of_controller(&reference, of, loaded, (contents, added))
+        }
+        _ => Err(not_found(asked, (namespace, name), loaded)),
     }
 }
 
 fn of_controller(
     reference: &Reference,
     namespace: Option<&str>,
-    contents: &mut Contents,
-    added: &mut Added,
+    loaded: &Loaded,
+    (contents, added): (&mut Contents, &mut Added),
 ) -> Result<Subject, CommandError> {
     let scales = Scales::of(contents.controllers());
     let finder = Finder { controllers: contents.controllers(), scales: &scales, namespace };
-    let target = finder.find("--pod", reference, contents.pods().iter().map(Candidate::Waiting))?;
+    let placed = loaded.cluster.nodes().flat_map(|node| node.pods()).map(Candidate::Placed);
+    let pods = placed.chain(loaded.pending.iter().map(Candidate::Waiting));
+    let target = finder.find("--pod", reference, pods)?;
     let is_of_target = |pod: &&Pod| target.pods.iter().any(|it| it.uid == pod.uid);
-    let mut waiting: Vec<&Pod> =
-        contents.pods().iter().filter(|pod| pod.node_name.is_none()).filter(is_of_target).collect();
+    let mut waiting: Vec<&Pod> = loaded.pending.iter().filter(is_of_target).collect();
     // A pod that is being deleted is replaced already.
     waiting.sort_by_key(|pod| (pod.deletion_time.is_some(), pod.name.clone()));
     if let Some(pod) = waiting.first() {
@@ -105,20 +107,19 @@ fn of_controller(
         return Ok(Subject::of(pod, contents, added));
     }
     let controller = target.controller.cloned();
-    let placed = target.pods.first().map(|pod| pod.uid.clone());
+    let placed = target.pods.first().cloned();
     if let Some(controller) = controller {
         added.controllers = vec![controller];
         contents.add_replica(added);
         return match added.pods.first() {
             Some(pod) => Ok(Subject::of(pod.clone(), contents, added)),
-            None => Err(CommandError::Usage(no_pod(contents, &added.controllers))),
+            None => Err(CommandError::Usage(contents.no_pod(&added.controllers))),
         };
     }
     // The template of a controller that is not in the input is not known.
-    let pod = contents.pods().iter().find(|pod| Some(&pod.uid) == placed.as_ref());
-    match pod.cloned() {
+    match placed {
         Some(pod) => Ok(Subject::of(pod, contents, added)),
-        None => Err(CommandError::Usage(no_pod(contents, &[]))),
+        None => Err(CommandError::Usage(contents.no_pod(&[]))),
     }
 }
 
@@ -132,14 +133,8 @@ fn requests(pod: &Pod, contents: &Contents, added: &Added) -> Option<Requests> {
     all.find(|it| it.compute().incoming == pod.template.resources.incoming).cloned()
 }
 
-/// Prints the warnings about the input, which may be the cause, and returns why there is no pod.
-fn no_pod(contents: &Contents, controllers: &[PodController]) -> String {
-    contents.intake.print_warnings();
-    contents.no_pod(controllers)
-}
-
-fn not_found(asked: &str, (namespace, name): (&str, &str), contents: &Contents) -> CommandError {
-    let known: Vec<Name> = contents.pods().iter().map(Pod::key).collect();
+fn not_found(asked: &str, (namespace, name): (&str, &str), loaded: &Loaded) -> CommandError {
+    let known: Vec<Name> = loaded.contents.pods().iter().map(Pod::key).collect();
     let has_name = |it: &&Name| it.split_once('/').is_some_and(|(_, it)| it == name);
     let near = did_you_mean(&format!("{namespace}/{name}"), known.iter().map(|name| &**name));
     let near = match known.iter().find(has_name) {
@@ -147,7 +142,7 @@ fn not_found(asked: &str, (namespace, name): (&str, &str), contents: &Contents) 
         None if near.starts_with("did") => near,
         None => "pass NAMESPACE/NAME, KIND/NAME or a file".to_owned(),
     };
-    CommandError::Usage(format!(
-        "pod {asked} does not exist in the cluster, and neither does a file of this name: {near}"
-    ))
+    // A file is named with its extension.
+    let file = if asked.contains('.') { ", and neither does a file of this name" } else { "" };
+    CommandError::Usage(format!("pod {asked} does not exist in the cluster{file}: {near}"))
 }

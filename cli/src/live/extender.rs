@@ -83,7 +83,7 @@ async fn answer(arguments: &Arguments, config: LiveConfig) -> Result<ExitCode, C
     let mut signals = Signals::new()?;
     let address = &arguments.serve;
     let served = Served::start_with(address.clone(), &scheduler, routes).await;
-    let served = served.map_err(|error| not_served(address, &error))?;
+    let served = served.map_err(|error| not_served("--serve", address, &error))?;
     tracing::info!(address = %served.address(), "answering");
     signals.next().await;
     drop(served);

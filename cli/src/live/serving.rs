@@ -98,9 +98,13 @@ pub(super) fn address(text: &str) -> Result<Option<ListenAddress>, CommandError>
     }
 }
 
-/// The failure to listen on the address of `--serve`.
-pub(crate) fn not_served(address: &ListenAddress, error: &ListenError) -> CommandError {
-    CommandError::Usage(format!("--serve {address}: {error}: choose another address"))
+/// The failure to listen on the address of an option.
+pub(crate) fn not_served(
+    option: &str,
+    address: &ListenAddress,
+    error: &ListenError,
+) -> CommandError {
+    CommandError::Usage(format!("{option} {address}: {error}: choose another address"))
 }
 
 /// The addresses to listen on.
@@ -162,7 +166,7 @@ impl Serving {
         let mut served = Vec::new();
         if let Some(address) = plain {
             let started = Served::start(address.clone(), scheduler).await;
-            served.push(started.map_err(|error| not_served(&address, &error))?);
+            served.push(started.map_err(|error| not_served("--serve", &address, &error))?);
         }
         if let Some(address) = secure {
             let config = self.config(address).await?;

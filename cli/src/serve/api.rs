@@ -1,7 +1,8 @@
 //! The API: its routes, the bounds of a request, and the work behind it.
 //!
-//! Questions are computed on threads of their own, one for each processor. A limited number waits for a thread; further
-//! ones are refused. The computation of a client that leaves ends early if it is a long one.
+//! Questions are computed on threads of their own, one for each processor, and so are short answers, besides them. A
+//! limited number waits for a thread; further ones are refused. If a client leaves, or waits too long, the simulation
+//! for it ends before its next decision. Other computations run to their end.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -28,12 +29,12 @@ use serde_json::{Map, Value, json};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
-use super::Rules;
 use super::figures::{Figures, measure};
 use super::page;
 use super::problem::Problem;
-use super::sessions::{Full, Session, Sessions};
+use super::sessions::{NotAdded, Session, Sessions};
 use super::view::View;
+use crate::policy::Rules;
 use crate::what_if::Change;
 
 /// The largest body of a request, in bytes.
@@ -56,7 +57,7 @@ pub(super) struct App {
     /// The number of the current reading.
     generation: watch::Sender<u64>,
     pub(super) sessions: Sessions,
-    places: Arc<Semaphore>,
+    questions: Arc<Semaphore>,
     workers: Arc<Semaphore>,
     pub(super) figures: Figures,
 }
@@ -74,7 +75,7 @@ impl App {
             generation: watch::Sender::new(first.generation),
             current: RwLock::new(Arc::new(first)),
             sessions: Sessions::default(),
-            places: Arc::new(Semaphore::new(MOST_QUESTIONS)),
+            questions: Arc::new(Semaphore::new(MOST_QUESTIONS)),
             workers: Arc::new(Semaphore::new(threads)),
             figures: Figures::default(),
         })
@@ -94,15 +95,18 @@ impl App {
     /// The cluster of a session, or the current one.
     fn view(&self, parameters: &HashMap<String, String>) -> Result<Arc<View>, Problem> {
         match parameters.get("session") {
-            Some(id) => Ok(self.session(id)?.view.clone()),
+            Some(id) => Ok(self.session(id)?.0.view.clone()),
             None => Ok(self.current.read().unwrap_or_else(PoisonError::into_inner).clone()),
         }
     }
 
-    fn session(&self, id: &str) -> Result<Arc<Session>, Problem> {
-        let ended = "there is no such session: it has ended, or was deleted";
-        self.sessions.get(id).ok_or_else(|| Problem::not_found(ended))
+    fn session(&self, id: &str) -> Result<(Arc<Session>, Value), Problem> {
+        self.sessions.get(id).ok_or_else(ended)
     }
+}
+
+fn ended() -> Problem {
+    Problem::not_found("there is no such session: it has ended, or was deleted")
 }
 
 /// The routes of the API and of the page.
@@ -142,12 +146,21 @@ fn table() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
     ]
 }
 
-/// Adds the headers that protect browsers.
+/// Refuses requests from pages of other origins, and adds the headers that protect the own page.
 async fn protect(request: Request, next: Next) -> Response {
-    let is_fixed =
-        matches!(request.uri().path(), "/") || request.uri().path().starts_with("/page/");
-    let mut response = next.run(request).await;
+    let path = request.uri().path();
+    let is_fixed = path == "/" || path.starts_with("/page/");
+    // Browsers send it. A link to the page may be on another one.
+    let site = request.headers().get("sec-fetch-site");
+    let is_foreign = site.is_some_and(|site| site != "same-origin" && site != "none");
+    let mut response = match is_foreign && !is_fixed {
+        true => {
+            Problem::new(StatusCode::FORBIDDEN, "a page of another origin asks").into_response()
+        }
+        false => Problem::in_place_of(next.run(request).await),
+    };
     let headers = response.headers_mut();
+    headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(page::POLICY));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
@@ -157,38 +170,47 @@ async fn protect(request: Request, next: Next) -> Response {
     response
 }
 
-/// Becomes `false` when it is dropped: the client has left, or has its answer.
+/// Clears the flag when the request ends, answered or not.
 struct Wanted(Arc<AtomicBool>);
 
 impl Drop for Wanted {
     fn drop(&mut self) {
-        // Relaxed: the computation looks now and then.
+        // Relaxed: a simulation sees it before a later decision, and nothing else is passed by it.
         self.0.store(false, Ordering::Relaxed);
     }
 }
 
-/// Computes an answer on a thread of its own.
+/// Computes a short answer on a thread of its own.
+async fn at_once<T: Send + 'static>(
+    compute: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    tokio::task::spawn_blocking(compute).await.unwrap_or_else(|_| {
+        let what = "the computation failed: report the server's log as a bug";
+        Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, what))
+    })
+}
+
+/// Computes an answer when a processor is free.
 async fn work<T: Send + 'static>(
     app: &Arc<App>,
-    compute: impl FnOnce(&App, &AtomicBool) -> Result<T, Problem> + Send + 'static,
+    compute: impl FnOnce(&App, &Arc<AtomicBool>) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
-    let place = app.places.clone().try_acquire_owned();
-    let place = place.map_err(|_| Problem::busy("too many questions at once: ask again"))?;
+    let question = app.questions.clone().try_acquire_owned();
+    let question = question.map_err(|_| Problem::busy("too many questions at once: ask again"))?;
     let wanted = Wanted(Arc::new(AtomicBool::new(true)));
     let (flag, shared) = (wanted.0.clone(), app.clone());
     let answer = async {
         let worker = app.workers.clone().acquire_owned().await;
-        let computed = tokio::task::spawn_blocking(move || {
-            let _held = (place, worker);
+        let compute = move || {
+            let _held = (question, worker);
             compute(&shared, &flag)
-        });
-        computed.await.unwrap_or_else(|_| {
-            let what = "the computation failed: report the server's log as a bug";
-            Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, what))
-        })
+        };
+        at_once(compute).await
     };
-    let seconds = LONGEST.as_secs();
-    let late = |_| Problem::busy(format!("the answer took longer than {seconds} seconds"));
+    let late = |_| {
+        let what = format!("the answer took longer than {} seconds", LONGEST.as_secs());
+        Problem::new(StatusCode::GATEWAY_TIMEOUT, what)
+    };
     timeout(LONGEST, answer).await.map_err(late)?
 }
 
@@ -223,18 +245,16 @@ fn only_text(fields: &Map<String, Value>, name: &str) -> Result<String, Problem>
 
 async fn summary(State(app): Shared, Query(parameters): Parameters) -> Answer {
     let view = app.view(&parameters)?;
-    let summary = work(&app, move |app, _| {
-        let mut summary = view.summary();
-        summary.insert("source".to_owned(), json!(app.source));
-        summary.insert("session".to_owned(), json!(parameters.get("session")));
-        Ok(Value::Object(summary).to_string())
-    });
-    Ok(text(summary.await?))
+    let summary = move || {
+        let session = parameters.get("session").map(String::as_str);
+        Ok(view.summary(&app.source, session).to_string())
+    };
+    Ok(text(at_once(summary).await?))
 }
 
 async fn nodes(State(app): Shared, Query(parameters): Parameters) -> Answer {
     let view = app.view(&parameters)?;
-    Ok(text(work(&app, move |_, _| Ok(view.nodes().to_string())).await?))
+    Ok(text(at_once(move || Ok(view.nodes().to_string())).await?))
 }
 
 async fn node(
@@ -243,7 +263,7 @@ async fn node(
     Query(parameters): Parameters,
 ) -> Answer {
     let view = app.view(&parameters)?;
-    let node = work(&app, move |_, _| view.node(&name).map_err(Problem::not_found));
+    let node = at_once(move || view.node(&name).map_err(Problem::not_found));
     Ok(text(node.await?.to_string()))
 }
 
@@ -271,12 +291,16 @@ async fn headroom(
 ) -> Answer {
     let view = app.view(&parameters)?;
     let fields = fields(&headers, &body)?;
-    let headroom = work(&app, move |app, _| {
-        let like = match fields.get("requests") {
-            Some(requests) if fields.len() == 1 => shape(requests)?,
-            _ => view.pod(&only_text(&fields, "pod")?)?,
+    let headroom = work(&app, move |app, is_wanted| {
+        let like = match (fields.get("requests"), fields.get("pod"), fields.len()) {
+            (Some(requests), None, 1) => shape(requests)?,
+            (None, Some(Value::String(pod)), 1) => view.pod(pod)?,
+            _ => {
+                let what = "the body must have one field: \"pod\", a text, or \"requests\"";
+                return Err(Problem::invalid(what));
+            }
         };
-        Ok(view.headroom(&like, &app.rules)?)
+        Ok(view.headroom(&like, &app.rules, is_wanted)?)
     });
     Ok(text(headroom.await?.to_string()))
 }
@@ -321,6 +345,9 @@ async fn add_session(State(app): Shared, headers: HeaderMap, body: Bytes) -> Ans
         Some(Value::String(parent)) => Some(parent),
         Some(_) => return Err(Problem::invalid("parent must be the id of a session")),
     };
+    if fields.is_empty() {
+        return Err(Problem::invalid("the body must have a change"));
+    }
     let begun = parent.iter().map(|id| ("session".to_owned(), id.clone())).collect();
     let view = app.view(&begun)?;
     let change = Change::from_json(&fields).map_err(Problem::invalid)?;
@@ -329,11 +356,13 @@ async fn add_session(State(app): Shared, headers: HeaderMap, body: Bytes) -> Ans
         let view = Arc::new(view);
         let created = jiff::Timestamp::now();
         let session = Session { parent, created, change: fields, answer: answer.clone(), view };
-        let id = app.sessions.add(session).map_err(|full| match full {
-            Full::TooMany => Problem::busy("there are too many sessions: delete one"),
-            Full::NoParent => Problem::not_found("the parent has ended, or was deleted"),
+        let mut session = app.sessions.add(session).map_err(|not_added| match not_added {
+            NotAdded::Full => {
+                let what = "there are too many sessions, or too many readings that sessions keep: delete some";
+                Problem::new(StatusCode::CONFLICT, what)
+            }
+            NotAdded::NoParent => ended(),
         })?;
-        let mut session = app.sessions.json(&id).unwrap_or_default();
         session["answer"] = answer;
         Ok(session)
     });
@@ -342,16 +371,16 @@ async fn add_session(State(app): Shared, headers: HeaderMap, body: Bytes) -> Ans
 }
 
 async fn session(State(app): Shared, Path(id): Path<String>) -> Answer {
-    let session = app.session(&id)?;
-    let mut fields = app.sessions.json(&id).unwrap_or_default();
+    let (session, mut fields) = app.session(&id)?;
     fields["answer"] = session.answer.clone();
     Ok(text(fields.to_string()))
 }
 
 async fn remove_session(State(app): Shared, Path(id): Path<String>) -> Answer {
-    app.session(&id)?;
-    app.sessions.remove(&id);
-    Ok(StatusCode::NO_CONTENT.into_response())
+    match app.sessions.remove(&id) {
+        true => Ok(StatusCode::NO_CONTENT.into_response()),
+        false => Err(ended()),
+    }
 }
 
 async fn audit(State(app): Shared, Query(parameters): Parameters) -> Answer {

@@ -25,7 +25,7 @@ use portolan_kube::process::{ListenAddress, Served};
 use crate::cluster::{self, Godel};
 use crate::error::CommandError;
 use crate::live::{Signals, duration, log_to_stderr, not_served, runtime};
-use crate::policy::{self, ConfigFile};
+use crate::policy::{ConfigFile, Rules};
 use crate::print;
 use crate::text::count;
 
@@ -35,17 +35,18 @@ use source::Source;
 /// Answer questions about a cluster over HTTP: a page for people, and an API for programs.
 ///
 /// Shows the nodes and their pods, explains pending pods, and simulates changes, which sessions keep for an hour. Reads
-/// the cluster only. Files are read again when they change. Without --cluster and --context, an example is shown. Ends
-/// on SIGTERM or SIGINT.
+/// the cluster only. Files are read again when they change. Without --cluster, --kubeconfig, --context and --master, an
+/// example is shown. Ends on SIGTERM or SIGINT.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     from: cluster::From,
     /// Listen address: a loopback address with a port, or unix:PATH for a Unix socket. There is neither encryption nor
-    /// authentication, so other addresses are refused. The header Host of a request must name the local host.
+    /// authentication, so other addresses are refused. On a loopback address, the header Host of every request must name
+    /// the local host.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8090")]
     listen: ListenAddress,
-    /// Time between two readings of a running cluster.
+    /// Time between two readings of a running cluster, at least 1s.
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10s")]
     refresh: Duration,
     #[command(flatten)]
@@ -60,14 +61,6 @@ pub(crate) struct Arguments {
     log: tracing::Level,
 }
 
-/// The rules by which questions are answered.
-#[derive(Clone)]
-struct Rules {
-    config: Arc<policy::Text>,
-    godel: Arc<Godel>,
-    seed: u64,
-}
-
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     let Arguments { from, listen, refresh, config, seed, godel, log } = arguments;
     if listen.tcp().is_some_and(|address| !address.ip().to_canonical().is_loopback()) {
@@ -75,35 +68,48 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
                    socket, behind a proxy that authenticates its clients";
         return Err(CommandError::Usage(format!("--listen {listen}: {why}")));
     }
+    if *refresh < Duration::from_secs(1) {
+        return Err(CommandError::Usage("--refresh: pass at least 1s".to_owned()));
+    }
     log_to_stderr(*log);
     let config = config.source().read()?;
     // An invalid configuration is an error of the start, not of each question.
     config.policies(&Handle::default(), Arc::new(DryRunBackend))?;
     let rules = Rules { config: config.into(), godel: godel.clone().into(), seed: *seed };
-    let source = Source::of(from, (*refresh).max(Duration::from_secs(1)));
+    let source = Source::of(from, *refresh);
     let stamp = source.stamp();
     let first = source.read(1, &rules)?;
-    let summary = first.summary();
-    let number = |name: &str| summary[name].as_u64().and_then(|it| usize::try_from(it).ok());
-    let [nodes, pods, pending] = ["nodes", "pods", "pending"].map(|it| number(it).unwrap_or(0));
+    let [nodes, pods, pending] = first.counts();
     let (nodes, pods) = (count(nodes, "node"), count(pods, "pod"));
     let name = source.name();
     let app = App::new(rules.clone(), name.clone(), first);
-    runtime()?.block_on(async {
+    let runtime = runtime()?;
+    let ended = runtime.block_on(async {
         let mut signals = Signals::new()?;
         let served = Served::routes(listen.clone(), api::routes(app.clone())).await;
-        let served = served.map_err(|error| not_served(listen, &error))?;
+        let served = served.map_err(|error| not_served("--listen", listen, &error))?;
         let address = match served.address() {
             ListenAddress::Tcp(address) => format!("http://{address}/"),
             other => other.to_string(),
         };
         print(&format!("{address} shows {name}: {nodes}, {pods}, {pending} pending"))?;
-        let following = tokio::spawn(follow(app, source, stamp, rules));
+        tokio::spawn(expire(app.clone()));
+        tokio::spawn(follow(app, source, stamp, rules));
         signals.next().await;
-        following.abort();
         drop(served);
         Ok(ExitCode::SUCCESS)
-    })
+    });
+    // Computations may still run.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    ended
+}
+
+/// Frees sessions that have ended, although nobody asks.
+async fn expire(app: Arc<App>) {
+    loop {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        app.sessions.len();
+    }
 }
 
 /// Reads the cluster again when its files have changed, or after each pause.

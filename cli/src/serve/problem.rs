@@ -7,6 +7,8 @@ use serde_json::json;
 
 use crate::error::CommandError;
 
+const DOCUMENT: &str = "application/problem+json";
+
 /// An error of a request.
 #[derive(Debug)]
 pub(super) struct Problem {
@@ -23,13 +25,31 @@ impl Problem {
         Problem::new(StatusCode::NOT_FOUND, detail)
     }
 
-    /// The request can be understood, and its values are wrong.
+    /// The request is well-formed, but a value is invalid.
     pub(super) fn invalid(detail: impl Into<String>) -> Problem {
         Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
     }
 
+    /// The same request may succeed a moment later.
     pub(super) fn busy(detail: impl Into<String>) -> Problem {
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+    }
+
+    /// A problem document for an error that a library has answered in another form.
+    pub(super) fn in_place_of(response: Response) -> Response {
+        let status = response.status();
+        let is_document = || {
+            let kind = response.headers().get(CONTENT_TYPE);
+            kind.is_some_and(|kind| kind == DOCUMENT)
+        };
+        if !(status.is_client_error() || status.is_server_error()) || is_document() {
+            return response;
+        }
+        let detail = match status {
+            StatusCode::PAYLOAD_TOO_LARGE => "the body is too large",
+            _ => "the request cannot be understood",
+        };
+        Problem::new(status, detail).into_response()
     }
 }
 
@@ -52,7 +72,7 @@ impl IntoResponse for Problem {
             "status": status.as_u16(),
             "detail": detail,
         });
-        let kind = [(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"))];
+        let kind = [(CONTENT_TYPE, HeaderValue::from_static(DOCUMENT))];
         let mut response = (status, kind, body.to_string()).into_response();
         if status == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));

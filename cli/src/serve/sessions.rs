@@ -3,8 +3,8 @@
 //! A session begins with the cluster that was read last, or with another session. Its cluster does not change when a
 //! newer one is read. It shares all data with the cluster that it began with, apart from what its change touched.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -14,6 +14,9 @@ use super::view::View;
 
 /// The most sessions at a time.
 const MOST: usize = 1_000;
+
+/// The most readings that sessions keep in memory. Readings share nothing with each other.
+const MOST_READINGS: usize = 8;
 
 /// The time that a session lives after it was last used.
 const LIFETIME: Duration = Duration::from_secs(60 * 60);
@@ -39,84 +42,89 @@ pub(super) struct Sessions(Mutex<HashMap<String, Held>>);
 
 /// Why a session is not added.
 #[derive(Debug)]
-pub(super) enum Full {
-    /// There are as many as allowed.
-    TooMany,
+pub(super) enum NotAdded {
+    /// There are as many sessions as allowed, or as many readings.
+    Full,
     /// The parent has ended.
     NoParent,
 }
 
 impl Sessions {
-    /// The sessions that have not ended.
-    fn living(&self) -> MutexGuard<'_, HashMap<String, Held>> {
+    /// Runs `of` with the sessions that have not ended. Those that have are freed after the lock.
+    fn with<T>(&self, of: impl FnOnce(&mut HashMap<String, Held>) -> T) -> T {
         let mut sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        sessions.retain(|_, held| held.ends > now);
-        sessions
+        let ended: Vec<(String, Held)> = sessions.extract_if(|_, held| held.ends <= now).collect();
+        let result = of(&mut sessions);
+        drop(sessions);
+        drop(ended);
+        result
     }
 
+    /// The number of sessions. Frees those that have ended.
     pub(super) fn len(&self) -> usize {
-        self.living().len()
+        self.with(|living| living.len())
     }
 
-    /// Adds a session, and returns its name.
-    pub(super) fn add(&self, session: Session) -> Result<String, Full> {
-        let mut living = self.living();
-        if living.len() >= MOST {
-            return Err(Full::TooMany);
-        }
-        // The parent may have been deleted while the change was simulated.
-        if session.parent.as_ref().is_some_and(|parent| !living.contains_key(parent)) {
-            return Err(Full::NoParent);
-        }
-        let id = format!("{:032x}", fastrand::u128(..));
-        let held = Held { session: Arc::new(session), ends: Instant::now() + LIFETIME };
-        living.insert(id.clone(), held);
-        Ok(id)
+    /// Adds a session, and returns it as its clients see it.
+    pub(super) fn add(&self, session: Session) -> Result<Value, NotAdded> {
+        self.with(|living| {
+            let mut readings: BTreeSet<u64> =
+                living.values().map(|held| held.session.view.generation).collect();
+            readings.insert(session.view.generation);
+            if living.len() >= MOST || readings.len() > MOST_READINGS {
+                return Err(NotAdded::Full);
+            }
+            // The parent may have been deleted while the change was simulated.
+            if session.parent.as_ref().is_some_and(|parent| !living.contains_key(parent)) {
+                return Err(NotAdded::NoParent);
+            }
+            let id = format!("{:032x}", fastrand::u128(..));
+            let held = Held { session: Arc::new(session), ends: Instant::now() + LIFETIME };
+            let json = held.json(&id);
+            living.insert(id, held);
+            Ok(json)
+        })
     }
 
-    /// Uses a session, and those that it began with: they live on.
-    pub(super) fn get(&self, id: &str) -> Option<Arc<Session>> {
-        let mut living = self.living();
-        let found = living.get(id)?.session.clone();
-        let mut next = Some(id.to_owned());
-        while let Some(held) = next.and_then(|id| living.get_mut(&id)) {
-            held.ends = Instant::now() + LIFETIME;
-            next = held.session.parent.clone();
-        }
-        Some(found)
+    /// Uses a session, and those that it began with: they live on. Also returns it as its clients see it, without the
+    /// answer.
+    pub(super) fn get(&self, id: &str) -> Option<(Arc<Session>, Value)> {
+        self.with(|living| {
+            let found = living.get(id)?.session.clone();
+            let mut next = Some(id.to_owned());
+            while let Some(held) = next.and_then(|id| living.get_mut(&id)) {
+                held.ends = Instant::now() + LIFETIME;
+                next = held.session.parent.clone();
+            }
+            Some((found, living.get(id)?.json(id)))
+        })
     }
 
     /// Deletes a session and all that began with it. Returns whether it existed.
     pub(super) fn remove(&self, id: &str) -> bool {
-        let mut living = self.living();
-        let existed = living.remove(id).is_some();
-        loop {
-            let orphan = |held: &Held| {
-                held.session.parent.as_ref().is_some_and(|parent| !living.contains_key(parent))
-            };
-            let orphans: Vec<String> =
-                living.iter().filter(|(_, held)| orphan(held)).map(|(id, _)| id.clone()).collect();
-            if orphans.is_empty() {
-                return existed;
+        let removed = self.with(|living| {
+            let mut removed: Vec<(String, Held)> = living.remove_entry(id).into_iter().collect();
+            let mut next = 0;
+            while let Some((parent, _)) = removed.get(next) {
+                let parent = parent.clone();
+                let is_child = |held: &Held| held.session.parent.as_ref() == Some(&parent);
+                removed.extend(living.extract_if(|_, held| is_child(held)));
+                next += 1;
             }
-            orphans.iter().for_each(|id| drop(living.remove(id)));
-        }
-    }
-
-    /// The session as its clients see it, without the answer.
-    pub(super) fn json(&self, id: &str) -> Option<Value> {
-        let living = self.living();
-        living.get(id).map(|held| held.json(id))
+            removed
+        });
+        !removed.is_empty()
     }
 
     /// All sessions, the oldest first.
     pub(super) fn list(&self) -> Value {
-        let living = self.living();
-        let mut all: Vec<(&String, &Held)> = living.iter().collect();
-        all.sort_by_key(|(id, held)| (held.session.created, *id));
-        let all = all.into_iter().map(|(id, held)| held.json(id));
-        json!({ "sessions": all.collect::<Vec<_>>() })
+        self.with(|living| {
+            let mut all: Vec<(&String, &Held)> = living.iter().collect();
+            all.sort_by_key(|(id, held)| (held.session.created, *id));
+            let all = all.into_iter().map(|(id, held)| held.json(id));
+            json!({ "sessions": all.collect::<Vec<_>>() })
+        })
     }
 }
 

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use super::Rules;
 use super::example;
 use super::view::View;
 use crate::cluster::{self, From};
 use crate::error::CommandError;
+use crate::policy::Rules;
 use crate::text::count;
 
 /// The time between two looks at files.

@@ -1,4 +1,4 @@
-//! The parts that no request shows.
+//! The API document and the list of files match the sources.
 
 use std::collections::BTreeSet;
 

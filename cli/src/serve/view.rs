@@ -1,24 +1,24 @@
-//! A cluster about which questions are asked: the one that was read, or the one after the change of a session.
+//! An immutable cluster that questions read: a reading of the source, or the state after a session's change.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use portolan::cache::{NodeInfo, Snapshot};
 use portolan::model::{Name, Node, Pod, Resources, Taint};
 use portolan_k8s::Scales;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::Rules;
 use crate::cluster::{Contents, Loaded};
 use crate::error::CommandError;
 use crate::explain::{Form, Inquiry};
 use crate::inspect::audit;
 use crate::names::did_you_mean;
+use crate::policy::Rules;
 use crate::selection::zones;
-use crate::what_if::{self, Change, Point};
+use crate::what_if::{Asked, Change, Checkpoint};
 
 /// The time for trying changes in an explanation: the default of `portolan explain`.
 const TIME: Duration = Duration::from_millis(200);
@@ -46,58 +46,56 @@ pub(super) struct View {
     pub(super) generation: u64,
     /// The time of the reading.
     pub(super) taken: Timestamp,
+    /// The objects of the reading, with the controllers that are left.
     contents: Contents,
-    point: Arc<Point>,
-    /// The cluster with its objects. For a session, made for the first question that needs all pods.
-    loaded: OnceLock<Loaded>,
+    from: Arc<Checkpoint>,
+    /// Whether a session has changed the cluster.
+    is_changed: bool,
 }
 
 impl View {
     /// The cluster of a reading. O(cluster).
     pub(super) fn of(generation: u64, mut loaded: Loaded) -> Result<View, CommandError> {
         loaded.create_claims()?;
-        Ok(View {
-            generation,
-            taken: Timestamp::now(),
-            contents: loaded.contents.clone(),
-            point: Arc::new(Point::of(&loaded)),
-            loaded: loaded.into(),
-        })
+        let from = Arc::new(Checkpoint::of(&loaded));
+        let (taken, contents) = (Timestamp::now(), loaded.contents);
+        Ok(View { generation, taken, contents, from, is_changed: false })
     }
 
     /// The cluster after its scheduler has placed the pending pods that fit.
     pub(super) fn settled(self, rules: &Rules) -> Result<View, CommandError> {
-        let is_wanted = AtomicBool::new(true);
-        let point = self.point.settled(self.rules(rules, &is_wanted), &self.contents)?;
-        Ok(View { point: Arc::new(point), loaded: OnceLock::new(), ..self })
+        let is_wanted = Arc::new(AtomicBool::new(true));
+        let after = self.asked(rules, &is_wanted).settled()?;
+        Ok(View { from: Arc::new(after), ..self })
     }
 
     fn cluster(&self) -> &Arc<Snapshot> {
-        &self.point.cluster
+        &self.from.cluster
     }
 
-    fn loaded(&self) -> &Loaded {
-        self.loaded.get_or_init(|| {
-            let placed = self.cluster().nodes().flat_map(|node| node.pods());
-            let pods = placed.map(|pod| pod.to_pod()).chain(self.point.pending.iter().cloned());
-            Loaded {
-                contents: self.contents.with_pods(pods.collect()),
-                cluster: self.cluster().clone(),
-                pending: self.point.pending.clone(),
-                claims: self.point.claims.clone(),
-            }
-        })
+    /// The numbers of nodes, of pods, and of pending pods among them.
+    pub(super) fn counts(&self) -> [usize; 3] {
+        let pending = self.from.pending.len();
+        [self.cluster().len(), self.cluster().pod_count() + pending, pending]
     }
 
-    fn rules<'q>(&self, rules: &'q Rules, is_wanted: &'q AtomicBool) -> what_if::Rules<'q> {
-        let Rules { config, godel, seed } = rules;
-        what_if::Rules { config, godel, seed: *seed, is_wanted }
+    fn asked<'q>(&'q self, rules: &'q Rules, is_wanted: &Arc<AtomicBool>) -> Asked<'q> {
+        Asked::new(rules, &self.contents, &self.from, is_wanted)
+    }
+
+    /// The cluster for an explanation. O(pending).
+    fn loaded(&self) -> Loaded {
+        Loaded {
+            contents: self.contents.clone(),
+            cluster: self.cluster().clone(),
+            pending: self.from.pending.clone(),
+            claims: self.from.claims.clone(),
+        }
     }
 
     fn inquiry<'q>(&self, rules: &'q Rules) -> Inquiry<'q> {
         let (namespace, node) = (None, None);
-        let Rules { config, godel, .. } = rules;
-        Inquiry { config, godel, namespace, node, time: TIME, form: Form::Json }
+        Inquiry { rules, namespace, node, time: TIME, form: Form::Json }
     }
 
     /// The answer with the generation: the text of an object that is not empty.
@@ -107,7 +105,7 @@ impl View {
     }
 
     /// The numbers of nodes and pods, and the sums of their resources. O(nodes).
-    pub(super) fn summary(&self) -> Map<String, Value> {
+    pub(super) fn summary(&self, source: &str, session: Option<&str>) -> Value {
         let columns = Columns::of(self.cluster());
         let mut sums = vec![(0.0, 0.0); columns.len()];
         for node in self.cluster().nodes() {
@@ -122,19 +120,18 @@ impl View {
             resource["requested"] = json!(requested);
             resource
         });
-        let fields = json!({
+        let [nodes, pods, pending] = self.counts();
+        json!({
             "generation": self.generation,
             "taken": self.taken.to_string(),
-            "nodes": self.cluster().len(),
-            "pods": self.cluster().pod_count() + self.point.pending.len(),
-            "pending": self.point.pending.len(),
+            "source": source,
+            "session": session,
+            "nodes": nodes,
+            "pods": pods,
+            "pending": pending,
             "resources": resources.collect::<Vec<_>>(),
             "notes": self.contents.notes,
-        });
-        match fields {
-            Value::Object(fields) => fields,
-            _ => Map::new(),
-        }
+        })
     }
 
     /// All nodes with their resources. O(nodes).
@@ -181,19 +178,22 @@ impl View {
 
     /// The pending pods by controller and cause, as `portolan explain --pending` prints them.
     pub(super) fn pending(&self, rules: &Rules) -> Result<String, CommandError> {
-        Ok(self.with_generation(&self.inquiry(rules).pending(self.loaded())?))
+        Ok(self.with_generation(&self.inquiry(rules).pending(&self.loaded())?))
     }
 
     /// Why a pod is pending, as `portolan explain` prints it.
     pub(super) fn explain(&self, pod: &str, rules: &Rules) -> Result<String, CommandError> {
-        Ok(self.with_generation(&self.inquiry(rules).named(pod, self.loaded())?))
+        Ok(self.with_generation(&self.inquiry(rules).named(pod, &self.loaded())?))
     }
 
-    /// Where further copies of a pod fit, by pool and zone.
-    pub(super) fn headroom(&self, like: &Pod, rules: &Rules) -> Result<Value, CommandError> {
-        let is_wanted = AtomicBool::new(true);
-        let rules = self.rules(rules, &is_wanted);
-        let placed = self.point.room(rules, &self.contents, like, MOST_COPIES)?;
+    /// Where further copies of a pod fit after the pending pods, by pool and zone.
+    pub(super) fn headroom(
+        &self,
+        like: &Pod,
+        rules: &Rules,
+        is_wanted: &Arc<AtomicBool>,
+    ) -> Result<Value, CommandError> {
+        let (placed, not_simulated) = self.asked(rules, is_wanted).room(like, MOST_COPIES)?;
         let mut by: BTreeMap<(Option<&str>, Option<&str>), (BTreeSet<&Name>, usize)> =
             BTreeMap::new();
         for name in &placed {
@@ -208,26 +208,21 @@ impl View {
         });
         Ok(json!({
             "generation": self.generation,
-            "pod": &*like.key(),
             "count": placed.len(),
             "is_complete": placed.len() < MOST_COPIES,
             "by": by.collect::<Vec<_>>(),
+            "not_simulated": not_simulated,
         }))
     }
 
-    /// The pod of this namespace and name.
+    /// The pod of this namespace and name, as if it had no node.
     pub(super) fn pod(&self, asked: &str) -> Result<Pod, CommandError> {
         let (namespace, name) = asked.split_once('/').unwrap_or(("default", asked));
-        let pending = self.point.pending.iter();
-        let mut pending = pending.filter(|pod| **pod.namespace() == *namespace);
-        if let Some(pod) = pending.find(|pod| *pod.name == *name) {
-            return Ok(pod.clone());
-        }
-        let placed = self.cluster().pod_named(namespace, name).map(|pod| pod.to_pod());
-        placed.ok_or_else(|| {
-            CommandError::Usage(format!(
-                "pod {namespace}/{name} does not exist: pass NAMESPACE/NAME"
-            ))
+        let found = self.loaded().pod(namespace, name);
+        let found = found.map(|pod| Pod { node_name: None, ..pod });
+        found.ok_or_else(|| {
+            let what = format!("pod {namespace}/{name} does not exist: pass NAMESPACE/NAME");
+            CommandError::Usage(what)
         })
     }
 
@@ -236,26 +231,21 @@ impl View {
         &self,
         change: &Change,
         rules: &Rules,
-        is_wanted: &AtomicBool,
+        is_wanted: &Arc<AtomicBool>,
     ) -> Result<(Value, View), CommandError> {
-        let rules = self.rules(rules, is_wanted);
-        let (answer, point) = self.point.ask(rules, &self.contents, change)?;
-        let mut fields = answer.json();
-        fields["generation"] = json!(self.generation);
-        fields["headline"] = json!(answer.headline());
-        let view = View {
-            generation: self.generation,
-            taken: self.taken,
-            contents: self.contents.clone(),
-            point: Arc::new(point),
-            loaded: OnceLock::new(),
-        };
-        Ok((fields, view))
+        let (mut answer, after, contents) = self.asked(rules, is_wanted).change(change)?;
+        let View { generation, taken, .. } = *self;
+        answer["generation"] = json!(generation);
+        Ok((answer, View { generation, taken, contents, from: after.into(), is_changed: true }))
     }
 
-    /// The findings, as `portolan audit` prints them.
+    /// The findings, as `portolan audit` prints them. A session's cluster has no objects of its own to be examined.
     pub(super) fn audit(&self, rules: &Rules) -> Result<String, CommandError> {
-        let contents = self.loaded().contents.clone();
+        if self.is_changed {
+            let what = "the audit examines the cluster as it was read, not that of a session";
+            return Err(CommandError::Usage(what.to_owned()));
+        }
+        let contents = self.contents.clone();
         Ok(self.with_generation(&audit::examined(contents, &rules.config, &rules.godel)?))
     }
 }

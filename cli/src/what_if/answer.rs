@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashSet};
 
 use portolan::model::{Name, Pod, Uid};
-use serde_json::Value;
 
 use crate::intake::Intake;
 use crate::text::{count, first_names, line};
@@ -12,13 +11,12 @@ use super::consolidate::Consolidation;
 use super::difference::{Effects, Lack, Row, own};
 use super::drain::BudgetUse;
 use super::each::Failures;
-use super::report;
 use super::rollout::Rollout;
 use super::upgrade::Upgrade;
 
 /// The result of the simulation.
 #[derive(Default)]
-pub(crate) struct Answer {
+pub(super) struct Answer {
     pub(super) nodes: usize,
     pub(super) added: usize,
     /// Pods on new nodes whose volume limits are not known, with volumes whose driver has a limit on other nodes.
@@ -108,11 +106,6 @@ impl Later {
 }
 
 impl Answer {
-    /// The answer for programs.
-    pub(crate) fn json(&self) -> Value {
-        report::json(self)
-    }
-
     /// The effects at the last moment.
     pub(super) fn last(&self) -> &Effects {
         self.later.as_ref().map_or(&self.now, |(_, effects)| effects)
@@ -142,7 +135,7 @@ impl Answer {
 
     /// The first line: what becomes of upgrades and rollouts, of the pods, what else was asked, and what is not
     /// simulated.
-    pub(crate) fn headline(&self) -> String {
+    pub(super) fn headline(&self) -> String {
         let problems: Vec<String> = self.rollouts.iter().filter_map(Rollout::problem).collect();
         let findings = self.findings();
         let pods = Some(self.pods()).filter(|pods| {

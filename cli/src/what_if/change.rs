@@ -1,8 +1,6 @@
-//! The change of a question: the options of the program, which are also the fields of a JSON object.
+//! The change of a question.
 
-use clap::Parser;
-use portolan_k8s::IntOrPercent;
-use serde_json::{Map, Value};
+use portolan_k8s::{IntOrPercent, PodController};
 
 use super::nodes::Copies;
 use super::{each, upgrade};
@@ -95,94 +93,11 @@ pub(crate) struct Change {
     pub(super) time_limit: f64,
 }
 
-/// The most nodes that a JSON object adds, and the most pods of a controller that it scales.
-const MOST: usize = 10_000;
-
 impl Change {
-    /// Parses a JSON object. Its fields have the names of the options with underscores, and the same values: a text, or
-    /// a list of texts, or `true` for an option without a value. Names of files are not accepted.
-    pub(crate) fn from_json(fields: &Map<String, Value>) -> Result<Change, String> {
-        #[derive(Parser)]
-        #[command(no_binary_name = true, disable_help_flag = true)]
-        struct Fields {
-            #[command(flatten)]
-            change: Change,
-        }
-        let mut arguments = Vec::new();
-        for (name, value) in fields {
-            let is_name = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
-            if name.is_empty() || !name.bytes().all(is_name) {
-                return Err(format!("{name:?} is not a field of a change"));
-            }
-            let option = name.replace('_', "-");
-            let is_list = value.is_array();
-            let values = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
-            for value in values {
-                match value {
-                    Value::Null | Value::Bool(false) if !is_list => {}
-                    Value::Bool(true) if !is_list => arguments.push(format!("--{option}")),
-                    Value::String(text) => arguments.push(format!("--{option}={text}")),
-                    Value::Number(number) => arguments.push(format!("--{option}={number}")),
-                    _ => return Err(format!("{name} must be a text or a list of texts")),
-                }
-            }
-        }
-        let parsed = Fields::try_parse_from(arguments);
-        let mut change = parsed.map_err(|error| first_paragraph(&error.to_string()))?.change;
-        change.add.iter_mut().for_each(Copies::refuse_files);
-        let added: usize = change.add.iter().map(Copies::count).sum();
-        let scaled: usize = change.scale.iter().map(|scale| scale.replicas).sum();
-        if added > MOST || scaled > MOST {
-            return Err(format!("add and scale are limited to {MOST} nodes and pods"));
-        }
-        Ok(change)
-    }
-}
-
-/// The message of an error of the parser, without the usage of a command.
-fn first_paragraph(text: &str) -> String {
-    let text = text.strip_prefix("error: ").unwrap_or(text);
-    text.split("\n\n").next().unwrap_or(text).trim().to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn parse(fields: Value) -> Result<Change, String> {
-        Change::from_json(fields.as_object().expect("an object"))
-    }
-
-    #[test]
-    fn the_fields_are_the_options() {
-        let change = parse(json!({
-            "drain": ["n1", "node/n2"], "add": "3xn1", "scale": ["deployment/web=5"],
-            "force": true, "delete_emptydir_data": false, "max_surge": 2, "upgrade": "pool=a",
-        }));
-        let change = change.expect("valid");
-        assert_eq!(change.drain, ["n1", "n2"]);
-        assert_eq!((change.add.len(), change.scale[0].replicas), (1, 5));
-        assert!(change.force && !change.delete_emptydir_data);
-    }
-
-    #[test]
-    fn other_fields_and_values_are_refused() {
-        for (fields, what) in [
-            (json!({ "cluster": "/etc/passwd" }), "unexpected argument '--cluster'"),
-            (json!({ "pods": ["/etc/passwd"] }), "unexpected argument '--pods'"),
-            (json!({ "drain=n1 --x": true }), "is not a field"),
-            (json!({ "drain": {} }), "must be a text"),
-            (json!({ "drain": [true] }), "must be a text"),
-            (json!({ "scale": ["web"] }), "invalid value 'web'"),
-            (json!({ "add": ["20000xn1"] }), "limited to 10000"),
-            (json!({ "scale": ["deployment/web=20000"] }), "limited to 10000"),
-            (json!({ "drain": ["n1"], "selector": "a=b" }), "cannot be used with"),
-            (json!({ "help": true }), "unexpected argument"),
-        ] {
-            let refused = parse(fields).expect_err("refused");
-            assert!(refused.contains(what), "{refused}");
-            assert!(!refused.contains("Usage"), "{refused}");
-        }
+    /// Whether the change does not remove the controller.
+    pub(super) fn keeps(&self, controller: &PodController) -> bool {
+        let namespace = self.namespace.as_deref();
+        !self.remove.iter().any(|removal| removal.covers(controller))
+            || namespace.is_some_and(|of| *of != *controller.namespace)
     }
 }

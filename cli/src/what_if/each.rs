@@ -55,15 +55,10 @@ impl Base<'_> {
     pub(super) fn each(&self, domain: Domain, change: &Change) -> Result<Failures, CommandError> {
         let (groups, without_zone) = self.groups(domain)?;
         let without = self.without_change()?;
-        let is_wanted = self.rules.is_wanted;
         let next = AtomicUsize::new(0);
         let work = || {
             let mut done = Vec::new();
             while let Some((name, nodes)) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
-                // Relaxed: a later failure sees it.
-                if !is_wanted.load(Ordering::Relaxed) {
-                    return Err(CommandError::Usage("the question was withdrawn".to_owned()));
-                }
                 done.push(self.fail(name, nodes, without)?);
             }
             Ok::<Vec<Harm>, CommandError>(done)
@@ -88,7 +83,7 @@ impl Base<'_> {
     /// The nodes that fail together, by name, and the number of nodes that never fail.
     fn groups(&self, domain: Domain) -> Result<(Vec<Group>, usize), CommandError> {
         let name = |node: &Node| node.name.to_string();
-        let nodes = || self.point.cluster.nodes().filter_map(|info| info.node());
+        let nodes = || self.from.cluster.nodes().filter_map(|info| info.node());
         if domain == Domain::Node {
             let groups = nodes().map(|node| (name(node), vec![name(node)]));
             return Ok((groups.collect(), 0));

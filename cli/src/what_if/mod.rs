@@ -13,6 +13,8 @@
 
 mod answer;
 mod aside;
+#[cfg(feature = "cluster")]
+mod asked;
 mod bound;
 mod budgets;
 mod change;
@@ -52,8 +54,11 @@ use crate::{Output, cluster, print};
 use portolan::model::{Name, Pod};
 use portolan::scheduler::drain::Stays;
 
+#[cfg(feature = "cluster")]
+pub(crate) use asked::Asked;
 pub(crate) use change::Change;
-pub(crate) use start::{Point, Rules};
+#[cfg(feature = "cluster")]
+pub(crate) use start::Checkpoint;
 
 /// Simulate changes of nodes and controllers and show where pods would go.
 ///
@@ -99,7 +104,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     let answer = question::answer(arguments)?;
     print(&match arguments.output {
         Output::Table => report::table(&answer),
-        Output::Json => answer.json().to_string(),
+        Output::Json => report::json(&answer).to_string(),
     })?;
     if arguments.output == Output::Table {
         answer.intake.print();

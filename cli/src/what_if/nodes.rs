@@ -1,6 +1,6 @@
 //! `--add`: adds copies of a node in a file, or of a node in the cluster.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use portolan::cache::Cluster;
 use portolan::model::{Name, Node};
@@ -38,7 +38,8 @@ impl Copies {
                 let count = count.ok_or_else(|| format!("COUNT must be 1 to {MOST}: {FORM}"))?;
                 Ok(Copies { count, of: of.to_owned(), is_file_refused: false })
             }
-            _ if Path::new(text).is_file() => {
+            // The name of a file, which is not looked up here: the text may be another user's.
+            _ if [".yaml", ".yml", ".json"].iter().any(|end| text.ends_with(end)) => {
                 Err(format!("COUNT is missing: pass 1x{text} for one copy of the node in {text}"))
             }
             _ => Err(FORM.to_owned()),
@@ -46,11 +47,13 @@ impl Copies {
     }
 
     /// The number of copies.
+    #[cfg(feature = "cluster")]
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// Reads the name as one of a node only, for questions of other users.
+    /// Reads the name as one of a node only, for changes that arrive over HTTP.
+    #[cfg(feature = "cluster")]
     pub(super) fn refuse_files(&mut self) {
         self.is_file_refused = true;
     }
@@ -93,8 +96,9 @@ impl Copies {
         let Some(node) = cluster.node(&name).and_then(|info| info.node().cloned()) else {
             let near = did_you_mean(&name, cluster.nodes().map(|info| &**info.name()));
             let of = shortened(&self.of, 60);
+            let what = if self.is_file_refused { "no node" } else { "neither a file nor a node" };
             return Err(CommandError::Usage(format!(
-                "--add {}x{of}: neither a file nor a node of the cluster has this name: {near}",
+                "--add {}x{of}: {what} of the cluster has this name: {near}",
                 self.count
             )));
         };

@@ -12,6 +12,7 @@ use portolan::{AlgorithmConfig, Framework, Profiles, WhatIf};
 use portolan_k8s::{PodController, Scales};
 
 use crate::error::CommandError;
+use crate::policy::Rules;
 use crate::resource_claims::{ClaimController, fit_more};
 use crate::simulation::closed;
 use crate::targets::{Finder, Reference, Removal, Scale};
@@ -22,7 +23,7 @@ use super::answer::{Answer, FitMore, Later};
 use super::daemons::Daemons;
 use super::difference::{Effects, Outcome};
 use super::drain::{self, Drains};
-use super::start::{Base, Point, Rules, Start};
+use super::start::{Base, Checkpoint, Start};
 use super::unsimulated::{self, unresponsive};
 use super::upgrade::Upgrade;
 use super::world::World;
@@ -45,10 +46,11 @@ pub(super) fn answer(arguments: &Arguments) -> Result<Answer, CommandError> {
     let like = like.transpose()?;
     contents.intake = intake;
     let _bar = terminal::progress("simulating", 0, terminal::Of::Items("nodes"));
-    let config = &arguments.config.source().read()?;
+    let config = Arc::new(arguments.config.source().read()?);
     let loaded = contents.load(godel, Vec::new())?;
-    let rules = Rules { config, godel, seed: *seed, is_wanted: &AtomicBool::new(true) };
-    let base = Base { rules, contents: &loaded.contents, point: Arc::new(Point::of(&loaded)) };
+    let rules = &Rules { config, godel: Arc::new(godel.clone()), seed: *seed };
+    let (from, is_wanted) = (Arc::new(Checkpoint::of(&loaded)), Arc::new(AtomicBool::new(true)));
+    let base = Base { rules, contents: &loaded.contents, from, is_wanted };
     let question = Question { base: &base, change, without: base.without_change()? };
     let like = like.map(|(like, devices)| {
         (like, loaded.claims.as_ref().map(|claims| claims.with_templates(&devices)))
@@ -106,7 +108,7 @@ impl<'q> Question<'q> {
             answer.unsimulated.push("limit ranges and quotas of --fit-more".to_owned());
         }
         let changed = self.change(&mut start, added, &mut answer)?;
-        start.warn(base.rules.config, &mut answer);
+        start.warn(&base.rules.config, &mut answer);
         if let Some(like) = like {
             count_more(like, &start, &changed, &mut answer);
         }
@@ -170,8 +172,8 @@ impl<'q> Question<'q> {
         answer.now.blocked = blocked;
         answer.now.failed_jobs = world.record.failed_jobs.len();
         if let Some(domain) = change.each {
-            let point = Arc::new(Point::after(world)?);
-            answer.each = Some(Base { point, ..*base }.each(domain, change)?);
+            let from = Arc::new(Checkpoint::after(world)?);
+            answer.each = Some(Base { from, ..base.clone() }.each(domain, change)?);
         }
 
         let later = Later { terminating: start.terminating.len(), failed: failed.nodes.len() };
@@ -221,10 +223,7 @@ impl<'q> Question<'q> {
         let initial = Scales::of(contents.controllers());
         let finder = Finder { controllers: contents.controllers(), scales: &initial, namespace };
         scale::remove(&change.remove, &finder, world, answer)?;
-        let is_kept = |it: &&PodController| {
-            !change.remove.iter().any(|removal| removal.covers(it))
-                || namespace.is_some_and(|of| of != &*it.namespace)
-        };
+        let is_kept = |it: &&PodController| change.keeps(it);
         // Finding the daemon sets requires a pass over all pods.
         let adds_nodes = !change.add.is_empty() || change.upgrade.is_some();
         let mut daemons = match adds_nodes {

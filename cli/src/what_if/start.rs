@@ -8,35 +8,23 @@ use portolan::metrics::Metrics;
 use portolan::model::{Name, Pod};
 use portolan::{Algorithm, AlgorithmConfig, Framework, Profiles};
 
-use crate::cluster::{Added, Contents, Godel, Loaded};
+use crate::cluster::{Contents, Loaded};
 use crate::creation::Creation;
 use crate::error::CommandError;
+use crate::metrics;
+use crate::policy::{self, Rules};
 use crate::replacement::{Replacement, Replacements, recreated};
 use crate::resource_claims::ClaimController;
 use crate::simulation::Stage;
-use crate::{metrics, policy};
 
-use super::Change;
 use super::answer::Answer;
 use super::budgets::Limits;
 use super::difference::{Outcome, own};
-use super::question::{self, Answered, Question};
 use super::record::{End, Record};
 use super::world::World;
 
-/// The rules of simulations.
-#[derive(Clone, Copy)]
-pub(crate) struct Rules<'q> {
-    pub(crate) config: &'q policy::Text,
-    pub(crate) godel: &'q Godel,
-    /// The seed for breaking ties.
-    pub(crate) seed: u64,
-    /// Whether somebody waits for the answer. Long simulations end soon after nobody does.
-    pub(crate) is_wanted: &'q AtomicBool,
-}
-
 /// The cluster with which simulations begin. They share all objects.
-pub(crate) struct Point {
+pub(crate) struct Checkpoint {
     pub(crate) cluster: Arc<Snapshot>,
     /// The pods without a node.
     pub(crate) pending: Vec<Pod>,
@@ -47,13 +35,19 @@ pub(crate) struct Point {
     pub(crate) claims: Option<ClaimController>,
     /// What becomes of the cluster without a change: now, and when the pods that are being deleted have ended.
     without: OnceLock<[Outcome; 2]>,
+    /// The cluster after the pending pods were tried.
+    #[cfg(feature = "cluster")]
+    pub(super) settled: OnceLock<Arc<Snapshot>>,
 }
 
 /// What the simulations of a question have in common.
+#[derive(Clone)]
 pub(super) struct Base<'q> {
-    pub(super) rules: Rules<'q>,
+    pub(super) rules: &'q Rules,
     pub(super) contents: &'q Contents,
-    pub(super) point: Arc<Point>,
+    pub(super) from: Arc<Checkpoint>,
+    /// `false` once the answer is no longer needed.
+    pub(super) is_wanted: Arc<AtomicBool>,
 }
 
 /// A simulated cluster.
@@ -69,11 +63,11 @@ pub(super) struct Start {
     profiles: Option<Vec<String>>,
 }
 
-impl Point {
+impl Checkpoint {
     /// The cluster as it was loaded. O(pods).
-    pub(crate) fn of(loaded: &Loaded) -> Point {
+    pub(crate) fn of(loaded: &Loaded) -> Checkpoint {
         let Loaded { contents, cluster, pending, claims } = loaded;
-        Point {
+        Checkpoint {
             cluster: cluster.clone(),
             pending: pending.clone(),
             terminating: terminating(cluster),
@@ -81,13 +75,15 @@ impl Point {
             creation: Creation::of(contents, cluster),
             claims: claims.clone(),
             without: OnceLock::new(),
+            #[cfg(feature = "cluster")]
+            settled: OnceLock::new(),
         }
     }
 
     /// The cluster at this point of a simulation. O(pods).
-    pub(super) fn after(world: &World) -> Result<Point, CommandError> {
+    pub(super) fn after(world: &World) -> Result<Checkpoint, CommandError> {
         let (cluster, record) = (world.cluster()?, &world.record);
-        Ok(Point {
+        Ok(Checkpoint {
             pending: record.waiting().chain(record.uncreated()).cloned().collect(),
             terminating: terminating(&cluster),
             replacements: record.replacements.clone(),
@@ -95,54 +91,19 @@ impl Point {
             cluster,
             claims: world.simulation.claims.clone(),
             without: OnceLock::new(),
+            #[cfg(feature = "cluster")]
+            settled: OnceLock::new(),
         })
-    }
-
-    /// Answers a question about the cluster, and returns the cluster after the change.
-    pub(crate) fn ask(
-        self: &Arc<Point>,
-        rules: Rules<'_>,
-        contents: &Contents,
-        change: &Change,
-    ) -> Result<(Answer, Point), CommandError> {
-        let base = Base { rules, contents, point: self.clone() };
-        let question = Question { base: &base, change, without: base.without_change()? };
-        let Answered { answer, world, .. } = question.answer(Added::default(), None, None)?;
-        Ok((answer, Point::after(&world)?))
-    }
-
-    /// The cluster after the pending pods were tried.
-    pub(crate) fn settled(
-        self: &Arc<Point>,
-        rules: Rules<'_>,
-        contents: &Contents,
-    ) -> Result<Point, CommandError> {
-        let mut start = Base { rules, contents, point: self.clone() }.start(None)?;
-        start.settle(contents)?;
-        Point::after(&start.world)
-    }
-
-    /// The nodes on which up to `limit` copies of a pod would be placed.
-    pub(crate) fn room(
-        self: &Arc<Point>,
-        rules: Rules<'_>,
-        contents: &Contents,
-        like: &Pod,
-        limit: usize,
-    ) -> Result<Vec<Name>, CommandError> {
-        let base = Base { rules, contents, point: self.clone() };
-        let start = base.start(None)?;
-        let (profiles, claims) = (&start.world.record.profiles, self.claims.as_ref());
-        Ok(question::room(&self.cluster, profiles, (like, claims), limit))
     }
 }
 
 impl Base<'_> {
     /// A simulation that begins with the cluster and has not scheduled anything yet. O(pending and ending pods).
     pub(super) fn start(&self, recorder: Option<&Metrics>) -> Result<Start, CommandError> {
-        let Base { rules: Rules { config, godel, seed, .. }, point, .. } = self;
-        let engine = Engine::at(&point.cluster, godel.config(None));
-        let stage = Stage::new(engine, point.claims.clone(), recorder)?;
+        let Base { rules: Rules { config, godel, seed }, from, .. } = self;
+        let engine = Engine::at(&from.cluster, godel.config(None));
+        let stage = Stage::new(engine, from.claims.clone(), recorder)?;
+        let stage = stage.while_wanted(self.is_wanted.clone());
         let policies = config.policies(&stage.handle, stage.backend.clone())?;
         // Gödel's schedulers share the pods of one scheduler name.
         let is_for_all = policies.are_for_all(godel);
@@ -164,24 +125,24 @@ impl Base<'_> {
         let named = |(name, framework, config): &(Name, Arc<Framework>, AlgorithmConfig)| {
             (name.clone(), (framework.clone(), config.clone()))
         };
-        let (replacements, creation) = (point.replacements.clone(), point.creation.clone());
+        let (replacements, creation) = (from.replacements.clone(), from.creation.clone());
         let profiles_by_name = Profiles::by_name(profiles.iter().map(named));
         let record = Record::new(profiles_by_name, replacements, creation, godel);
         let world = World { simulation, record };
-        let (pending, terminating) = (point.pending.clone(), point.terminating.clone());
+        let (pending, terminating) = (from.pending.clone(), from.terminating.clone());
         Ok(Start { world, pending, terminating, notes: policies.notes, profiles: names })
     }
 
     /// What becomes of the cluster without a change: now, and when the pods that are being deleted have ended. It is
     /// simulated once.
     pub(super) fn without_change(&self) -> Result<&[Outcome; 2], CommandError> {
-        if let Some(known) = self.point.without.get() {
+        if let Some(known) = self.from.without.get() {
             return Ok(known);
         }
         let mut start = self.start(None)?;
         let mut limits = start.settle(self.contents)?;
         let outcomes = start.both_outcomes(&mut limits)?;
-        Ok(self.point.without.get_or_init(|| outcomes))
+        Ok(self.from.without.get_or_init(|| outcomes))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 
 use clap::Parser;
 use portolan::cache::Cluster;
@@ -18,7 +18,8 @@ use super::Arguments;
 use super::answer::Answer;
 use super::difference::{Effects, own};
 use super::question::{Question as Asked, answer};
-use super::start::{Base, Point, Rules};
+use super::start::{Base, Checkpoint};
+use crate::policy::Rules;
 
 #[derive(Parser)]
 pub(super) struct Question {
@@ -351,11 +352,11 @@ fn the_effects_are_the_difference_between_two_simulations() {
             contents_with(&arguments.from, &arguments.godel, &arguments.pods).expect("contents");
         let config = arguments.config.source().read().expect("a configuration");
         let loaded = contents.load(&arguments.godel, Vec::new()).expect("a cluster");
-        let is_wanted = &AtomicBool::new(true);
         let Arguments { godel, seed, .. } = arguments;
-        let rules = Rules { config: &config, godel, seed: *seed, is_wanted };
-        let point = Arc::new(Point::of(&loaded));
-        let base = Base { rules, contents: &loaded.contents, point };
+        let rules = Rules { config: config.into(), godel: godel.clone().into(), seed: *seed };
+        let (from, is_wanted) = (Arc::new(Checkpoint::of(&loaded)), Arc::default());
+        let base = Base { rules: &rules, contents: &loaded.contents, from, is_wanted };
+        base.is_wanted.store(true, Ordering::Relaxed);
         let mut baseline = base.start(None).expect("a simulation");
         let mut limits = baseline.settle(&loaded.contents).expect("settled");
         baseline.end_terminating(&mut limits).expect("ended");

@@ -223,6 +223,8 @@ fn a_session_keeps_the_cluster_after_its_change_and_ends_with_its_parent() {
     let second = server.post("/api/v1/sessions", &second);
     assert_eq!(second["answer"]["headline"], "1 pod unschedulable");
     let nested = second["id"].as_str().expect("a text");
+    let (code, _) = server.problem("GET", &of("audit", id), None);
+    assert_eq!(code, 422, "the objects of a session are not examined");
     let nodes = server.get(&of("nodes", nested));
     assert_eq!(nodes["nodes"][1]["is_cordoned"], true);
     assert_eq!(server.get(&of("nodes", id))["nodes"][1]["is_cordoned"], false);
@@ -254,11 +256,15 @@ fn wrong_requests_have_problem_documents_and_change_nothing() {
         ("explain", json!([1]), 400, "must be a JSON object"),
         ("headroom", json!({"requests": {"cpu": "many"}}), 422, "many"),
         ("headroom", json!({"requests": 3}), 422, "requests"),
-        ("headroom", json!({}), 422, "must have the field"),
+        ("headroom", json!({}), 422, "must have one field"),
+        ("headroom", json!({"pod": "shop/web-1", "requests": {}}), 422, "must have one field"),
         ("what-if", json!({"drain": ["none"]}), 422, "node none does not exist"),
-        ("what-if", json!({"add": [format!("1x{secret}")]}), 422, "neither a file nor a node"),
-        ("what-if", json!({"add": ["1x-"]}), 422, "neither a file nor a node"),
-        ("what-if", json!({"cluster": secret}), 422, "unexpected argument"),
+        ("what-if", json!({"add": [format!("1x{secret}")]}), 422, "no node of the cluster"),
+        ("what-if", json!({"add": ["1x-"]}), 422, "no node of the cluster"),
+        ("what-if", json!({"add": ["/etc/passwd"]}), 422, "pass COUNTxFILE"),
+        ("what-if", json!({"cluster": secret}), 422, "has no field \"cluster\""),
+        ("what-if", json!({"drian": "n1"}), 422, "did you mean drain?"),
+        ("sessions", json!({}), 422, "must have a change"),
         ("sessions", json!({"parent": "x", "drain": "n1"}), 404, "no such session"),
         ("sessions", json!({"parent": 1}), 422, "parent must be"),
     ] {
@@ -266,7 +272,7 @@ fn wrong_requests_have_problem_documents_and_change_nothing() {
         assert!(status == code && text.contains(detail), "{path} {body}: {status} {text}");
     }
     let large = json!({"pod": "x".repeat(300 << 10)});
-    assert_eq!(server.request("POST", "/api/v1/explain", Some(&large)).0, 413);
+    assert_eq!(server.problem("POST", "/api/v1/explain", Some(&large)).0, 413);
     for (method, path, code) in [
         ("GET", "/api/v1/none", 404),
         ("GET", "/page/none.js", 404),
@@ -310,6 +316,18 @@ fn pages_of_other_origins_and_hosts_get_nothing() {
     assert!(raw(&server, &post("application/json; charset=utf-8")).starts_with("HTTP/1.1 201"));
     let rebound = "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n";
     assert!(raw(&server, rebound).starts_with("HTTP/1.1 403"));
+    let from = |site: &str, path: &str| {
+        let head =
+            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: {site}\r\n\r\n");
+        raw(&server, &head)
+    };
+    for site in ["cross-site", "same-site"] {
+        assert!(from(site, "/api/v1/audit").starts_with("HTTP/1.1 403"));
+        assert!(from(site, "/").starts_with("HTTP/1.1 200"), "links lead to the page");
+    }
+    for site in ["same-origin", "none"] {
+        assert!(from(site, "/api/v1/audit").starts_with("HTTP/1.1 200"));
+    }
     let page = raw(&server, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").to_ascii_lowercase();
     assert!(
         page.contains("content-security-policy: default-src 'none'; script-src 'self'"),
@@ -363,6 +381,10 @@ fn a_session_takes_little_memory_and_returns_it() {
     let sessions = 64;
     let ids: Vec<Value> =
         (0..sessions).map(|_| server.post("/api/v1/sessions", &change)["id"].clone()).collect();
+    for id in &ids {
+        let id = id.as_str().expect("a text");
+        server.get(&format!("/api/v1/pending?session={id}"));
+    }
     let each = heap(&server).saturating_sub(before) / sessions;
     assert!(each < 1 << 20, "{each} bytes a session");
     for id in ids.iter().chain([&first["id"]]) {
@@ -371,6 +393,77 @@ fn a_session_takes_little_memory_and_returns_it() {
     }
     let kept = heap(&server).saturating_sub(before);
     assert!(kept < 1 << 20, "{kept} bytes are kept");
+}
+
+#[test]
+fn a_chain_of_sessions_ends_like_the_changes_at_once() {
+    let agent = "---\napiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: agent, namespace: shop, uid: agent}\n\
+                 spec: {selector: {matchLabels: {app: agent}}, template: {metadata: {labels: {app: agent}}, \
+                 spec: {containers: [{name: c, image: c, resources: {requests: {cpu: 100m}}}]}}}\n";
+    let all = std::fs::read_to_string(cluster("chain")).expect("the cluster");
+    let path = file("chain", "all.yaml", format!("{all}{agent}").as_bytes());
+    let server = Server::start(&["--cluster", &path]);
+    let changes = [
+        json!({"remove": "ds/agent"}),
+        json!({"add": ["2xn1"]}),
+        json!({"scale": "rs/web=6"}),
+        json!({"fail_node": "n2"}),
+    ];
+    let mut parent = Value::Null;
+    let mut together = serde_json::Map::new();
+    for change in changes {
+        let mut fields = change.as_object().expect("an object").clone();
+        together.extend(fields.clone());
+        fields.insert("parent".to_owned(), parent);
+        parent = server.post("/api/v1/sessions", &Value::Object(fields))["id"].clone();
+    }
+    let at_once = server.post("/api/v1/sessions", &Value::Object(together));
+    let of = |id: &Value| {
+        let id = id.as_str().expect("a text");
+        let mut nodes = server.get(&format!("/api/v1/nodes?session={id}"));
+        let summary = server.get(&format!("/api/v1/summary?session={id}"));
+        let requested = |node: &Value| (node["name"].clone(), node["requested"].clone());
+        let nodes = nodes["nodes"].as_array_mut().expect("a list").iter().map(requested);
+        (summary["pods"].clone(), summary["pending"].clone(), nodes.collect::<Vec<_>>())
+    };
+    assert_eq!(of(&parent), of(&at_once["id"]));
+    // No daemon set is left whose pods the new nodes would run, and all 6 replicas and the large pod exist.
+    assert_eq!(of(&parent).0, 7);
+    let asked = json!({"pod": "ds/agent"});
+    let id = parent.as_str().expect("a text");
+    let path = format!("/api/v1/explain?session={id}");
+    assert_eq!(server.problem("POST", &path, Some(&asked)).0, 422);
+}
+
+#[test]
+fn headroom_is_what_is_left_after_the_pending_pods() {
+    let all = std::fs::read_to_string(cluster("room")).expect("the cluster");
+    let waiting = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: waits, namespace: shop}\n\
+                   spec: {containers: [{name: c, image: c, resources: {requests: {cpu: \"2\"}}}]}\n";
+    let path = file("room", "all.yaml", format!("{all}{waiting}").as_bytes());
+    let server = Server::start(&["--cluster", &path]);
+    let shape = "apiVersion: v1\nkind: Pod\nmetadata: {name: shape}\n\
+                 spec: {containers: [{name: c, image: c, resources: {requests: {cpu: \"1\"}}}]}\n";
+    let shape = file("room", "shape.yaml", shape.as_bytes());
+    let printed = printed(&["what-if", "--fit-more", &shape, "--cluster", &path]);
+    let asked = json!({"requests": {"cpu": "1"}});
+    let count = &server.post("/api/v1/headroom", &asked)["count"];
+    assert_eq!((count, &printed["fit_more"]["count"]), (&json!(3), &json!(3)));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_signal_ends_the_server_while_it_computes() {
+    let mut server = Server::start(&[]);
+    let body = r#"{"each":"node"}"#;
+    let mut stream = TcpStream::connect(&server.address).expect("connected");
+    let head = "POST /api/v1/what-if HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json";
+    let request = format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    stream.write_all(request.as_bytes()).expect("sent");
+    let pid = server.child.id().to_string();
+    let sent = Command::new("kill").args(["-TERM", &pid]).status().expect("kill");
+    assert!(sent.success());
+    assert_eq!(server.child.wait().expect("ended").code(), Some(0));
 }
 
 #[test]

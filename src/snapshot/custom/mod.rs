@@ -11,8 +11,8 @@
 //!
 //! The stores of a version are behind one pointer, which is null if no store is registered. An engine without custom
 //! stores pays for one comparison of that pointer. With stores, placing or removing a pod asks each store whether it
-//! tracks the pod, and a commit whether the pod [concerns](Store::concerns) it. A store that a pod changes is cloned first if a version shares it, which happens at most once per
-//! publish. A store's own event is always applied to a clone.
+//! tracks the pod, and a commit whether the pod [concerns](Store::concerns) it. A store that a pod changes is cloned
+//! first if a version shares it, which happens at most once per publish. A store's own event is always applied to a clone.
 //!
 //! # Panics
 //!
@@ -191,8 +191,8 @@ pub trait Store: Clone + Send + Sync + 'static {
     }
 
     /// Returns `true` if a verdict on a pod of this template, formed at generation `since` or later, may depend on the
-    /// store. `true` by default. For pods that concern no store, the engine takes over the chunks of batches and checks
-    /// only once what depends on their node alone, as it does without stores.
+    /// store. `true` by default. For pods that concern no store, the engine reuses the chunks of batches and checks
+    /// node-local filters once, as it does without stores.
     ///
     /// Called for every committed pod, so it should be O(1).
     fn concerns(&self, template: &Template, since: Generation) -> bool {

@@ -123,9 +123,9 @@ fn examine(
     contents.notes.extend(policies.notes.iter().cloned());
     let rules = Rules::new(policies, godel);
     references::take_duplicates(contents.objects_mut(), &mut findings);
-    references::check(contents.objects_mut(), &mut findings);
-    references::check_terminating(contents.objects_mut(), now, &mut findings);
-    let pods: Vec<Pod> = contents.objects_mut().pods.clone();
+    references::check(contents.objects(), &mut findings);
+    references::check_terminating(contents.objects(), now, &mut findings);
+    let pods: Vec<Pod> = contents.objects().pods.clone();
     storage::check_budgets(contents.budget_limits(), &pods, &mut findings);
     let loaded = contents.load(godel, Vec::new())?;
     let cluster = &*loaded.cluster;

@@ -91,7 +91,7 @@ async fn observe(
     let _served = match address(&arguments.serve)? {
         Some(address) => {
             let served = Served::shadow(address.clone(), &shadow).await;
-            Some(served.map_err(|error| not_served(&address, &error))?)
+            Some(served.map_err(|error| not_served("--serve", &address, &error))?)
         }
         None => None,
     };

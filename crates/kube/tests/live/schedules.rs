@@ -35,7 +35,7 @@ const SCHEDULES: u64 = 80;
 /// The number of schedules that run at once. They wait most of the time.
 const AT_ONCE: usize = 16;
 /// The time between the end of a leader and the start of the next one, as the lease duration leaves it.
-const VACANCY: Duration = Duration::from_millis(500);
+const VACANCY: Duration = Duration::from_secs(2);
 
 /// One schedule.
 struct Schedule {
