@@ -36,6 +36,9 @@ export const MARKUP = '<img src=x onerror=globalThis.isHacked=1>';
 /** Hebrew text, and a control character that reverses the text after it. */
 export const RIGHT_TO_LEFT = 'שלום\u202egnp.exe';
 
+/** The same as the page shows it. */
+export const SHOWN = RIGHT_TO_LEFT.replace('\u202e', '\\u{202e}');
+
 /** Names with markup and with text from right to left, wherever a cluster can name something. */
 export function hostile() {
   const taints = [{ key: MARKUP, value: RIGHT_TO_LEFT, effect: 'NoSchedule' }];

@@ -1,7 +1,8 @@
 // Elements, tables, states and formats.
 //
 // Text reaches the document only as text nodes and attributes: names of objects in a cluster are chosen by others, and
-// one may look like markup. Styles are set through classes or the CSSOM, since the page's policy excludes inline ones.
+// one may look like markup. Each text also passes `visible` and `isolated`, so that no name changes the order of the
+// text beside it. Styles are set through classes or the CSSOM, since the page's policy excludes inline ones.
 
 /** Returns an element. Properties that begin with `on` are listeners, others attributes; false and null set none. */
 export function el(name, properties = {}, ...children) {
@@ -9,7 +10,7 @@ export function el(name, properties = {}, ...children) {
   for (const [key, value] of Object.entries(properties ?? {})) {
     if (value === null || value === undefined || value === false) continue;
     if (key.startsWith('on')) element.addEventListener(key.slice(2), value);
-    else element.setAttribute(key, value === true ? '' : value);
+    else element.setAttribute(key, value === true ? '' : READ.has(key) ? visible(value) : value);
   }
   element.append(...present(children));
   return element;
@@ -22,7 +23,39 @@ export function fill(element, ...children) {
 }
 
 const present = (children) =>
-  children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
+  children
+    .flat(Infinity)
+    .filter((child) => child !== null && child !== undefined && child !== false)
+    .flatMap((child) => (child instanceof Node ? child : isolated(visible(child))));
+
+/** The attributes that people read. Others are identifiers, which stay as they are. */
+const READ = new Set(['aria-label', 'title']);
+
+/** Control characters, and those without a width that change the order of a text. */
+const HIDDEN = /[\0-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]/g;
+
+/** The text with its hidden characters as escapes: `\u{202e}`. */
+export const visible = (text) =>
+  String(text).replace(HIDDEN, (it) => `\\u{${it.codePointAt(0).toString(16)}}`);
+
+/** Letters and digits from right to left: Hebrew, Arabic and their neighbors. */
+const RIGHT_TO_LEFT =
+  /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
+
+/**
+ * The text as nodes, with a `bdi` around each word from right to left: a name has no spaces, and the server's sentences
+ * contain names that the page cannot find. Within a word the base direction is left to right, as in code.
+ */
+function isolated(text) {
+  if (!RIGHT_TO_LEFT.test(text)) return text;
+  return text.split(/(\s+)/).map((word) => {
+    if (!RIGHT_TO_LEFT.test(word)) return word;
+    const isolate = document.createElement('bdi');
+    isolate.dir = 'ltr';
+    isolate.textContent = word;
+    return isolate;
+  });
+}
 
 /** The longest list that is shown. A longer one is cut, with a count of the rest. */
 export const LISTED = 100;
@@ -106,7 +139,7 @@ export async function answer(box, text, question, show) {
 
 /** Reads a text aloud to users of a screen reader. */
 export function announce(text) {
-  document.getElementById('announce').textContent = text;
+  document.getElementById('announce').textContent = visible(text);
 }
 
 const formats = [0, 1, 2].map((digits) => new Intl.NumberFormat('en', { maximumFractionDigits: digits }));

@@ -3,7 +3,7 @@
 // There is no element per node. A frame draws the tiles in view, one fill style after the other, because changes of the
 // style cost more than rectangles. The outlines of the pointer and the selection are drawn over a copy of the tiles.
 
-import { brief, percent } from './dom.js';
+import { brief, percent, visible } from './dom.js';
 import { listen } from './input.js';
 import { group, layout } from './layout.js';
 import { dot, levelOf, marks, NONE, palette } from './tiles.js';
@@ -343,7 +343,11 @@ export class FleetMap {
     context.font = `${11 * ratio}px system-ui, sans-serif`;
     context.textBaseline = 'middle';
     context.fillStyle = colors.ink;
-    context.fillText(this.#end(context, name, side - 2 * pad - 6 * ratio), left + pad, top + 11 * ratio);
+    context.fillText(
+      this.#end(context, visible(name), side - 2 * pad - 6 * ratio),
+      left + pad,
+      top + 11 * ratio,
+    );
     const shown = this.#resources.map((it, at) => at).filter((at) => allocatable[at] > 0);
     const row = Math.min((side - 22 * ratio) / shown.length, 18 * ratio);
     const isLabeled = side >= 100 * ratio && row >= 13 * ratio;
@@ -360,7 +364,7 @@ export class FleetMap {
         context.fillText(
           this.#cut(
             context,
-            `${percent(share)} ${brief(this.#resources[at].name)}`,
+            `${percent(share)} ${visible(brief(this.#resources[at].name))}`,
             start - left - pad - 3 * ratio,
           ),
           left + pad,
@@ -392,11 +396,17 @@ export class FleetMap {
     };
     context.font = `600 ${12 * ratio}px system-ui, sans-serif`;
     context.fillStyle = this.#colors.ink;
-    for (const it of this.#plan.headings) text(it.text, it.x, it.y + 23, it.width);
+    for (const it of this.#plan.headings) text(visible(it.text), it.x, it.y + 23, it.width);
     context.font = `${11 * ratio}px system-ui, sans-serif`;
     context.fillStyle = this.#colors.soft;
+    // The mark from left to right keeps the count behind the name of a pool from right to left.
     for (const it of this.#plan.blocks)
-      text(`${it.pool ?? 'no pool'} · ${it.nodes.length}`, it.x, it.y, Math.max(it.width, 92));
+      text(
+        `${visible(it.pool ?? 'no pool')}\u200e · ${it.nodes.length}`,
+        it.x,
+        it.y,
+        Math.max(it.width, 92),
+      );
   }
 
   /** The text, cut to a width on the canvas. */
