@@ -152,17 +152,16 @@ export const short = (number) => formats[number >= 100 ? 0 : number >= 10 ? 1 : 
 /** A count with its noun: 1 pod, 2 pods. */
 export const count = (number, noun) => `${whole(number)} ${noun}${number === 1 ? '' : 's'}`;
 
-/** An amount of a resource with its unit; memory grows to TiB. */
+/** An amount of a resource with its unit; memory grows to TiB, and counts have the name of the resource. */
 export function amount(number, { unit, name }) {
   if (unit === 'GiB' && Math.abs(number) >= 1024) return `${short(number / 1024)} TiB`;
-  return `${short(number)} ${unit || (name === 'pods' ? 'pods' : name.split('/').pop())}`.trim();
+  return `${short(number)} ${unit || name}`;
 }
 
 /** The part of an amount in the unit of the whole: 3.5 of 16 cores. */
 export function used(part, whole, resource) {
   const scale = resource.unit === 'GiB' && whole >= 1024 ? 1024 : 1;
-  const text = amount(whole, resource);
-  return `${short(part / scale)} of ${resource.unit ? text : short(whole)}`;
+  return `${short(part / scale)} of ${amount(whole, resource)}`;
 }
 
 /** A share as a percentage that does not round up to full: 99.6 % of a node is not a full node. */

@@ -1,7 +1,7 @@
 // The explanation of a pod: why each node rejects it, by how much, and which changes would help.
 
 import { Latest, post } from './api.js';
-import { amount, announce, answer, brief, count, el, short, table, whole } from './dom.js';
+import { amount, announce, answer, count, el, short, table, whole } from './dom.js';
 import { run as room } from './headroom.js';
 import { heat } from './heat.js';
 import { go } from './route.js';
@@ -84,7 +84,7 @@ function shortfall({ resource, least, median, most }) {
         ? `${short(value / 2 ** 20)} MiB`
         : amount(value / 2 ** 30, { name: resource, unit: 'GiB' });
     }
-    return `${whole(value)} ${brief(resource)}`;
+    return `${whole(value)} ${resource}`;
   };
   return least === most ? text(least) : `${text(least)} to ${text(most)}, median ${text(median)}`;
 }
