@@ -22,10 +22,7 @@ const SCREENS = {
     () => link('fleet', { node: `a${MARKUP}` }),
     [`a${MARKUP}`, `running${MARKUP}`, `${MARKUP}=${SHOWN}`],
   ],
-  other: [
-    () => link('fleet', { node: `b${RIGHT_TO_LEFT}` }),
-    [`b${SHOWN}`, `running${SHOWN}`],
-  ],
+  other: [() => link('fleet', { node: `b${RIGHT_TO_LEFT}` }), [`b${SHOWN}`, `running${SHOWN}`]],
   pending: [() => '#/pending', [`pending${MARKUP}`, `pending${SHOWN}`]],
   explanation: [() => link('pending', { pod: `default/pending${MARKUP}` }), [`pending${MARKUP}`]],
   answer: [
@@ -43,23 +40,20 @@ const link = (view, params) => `#/${view}?${new URLSearchParams(params)}`;
 
 for (const [name, [fragment, names]] of Object.entries(SCREENS)) {
   for (const size of [NARROW, WIDE]) {
-    test(
-      `hostile names are text: ${name}, ${size.width} px wide`,
-      () =>
-        visit(address, fragment(), { size, expected: /status of (404|422)/ }, async (page, check) => {
-          await page.locator('main section:visible').first().waitFor();
-          await settle(page);
-          // Details that are closed are read as well.
-          const shown = await page.evaluate(() => document.body.textContent);
-          for (const it of names) assert.ok(shown.includes(it), `${JSON.stringify(it)} is shown`);
-          assert.doesNotMatch(shown, /[\u200b-\u200f\u202a-\u202e\u2066-\u2069]/);
-          assert.equal(await page.locator('img, script:not([src^="page/"]), iframe').count(), 0);
-          assert.equal(await page.locator('[onerror], [onmouseover], [href^="javascript:"]').count(), 0);
-          await page.mouse.move(size.width / 2, size.height / 2);
-          await check(`hostile-${name.replaceAll(' ', '-')}-${size.width}`);
-          assert.equal(await page.evaluate(() => globalThis.isHacked), undefined);
-        }),
-    );
+    test(`hostile names are text: ${name}, ${size.width} px wide`, () =>
+      visit(address, fragment(), { size, expected: /status of (404|422)/ }, async (page, check) => {
+        await page.locator('main section:visible').first().waitFor();
+        await settle(page);
+        // Details that are closed are read as well.
+        const shown = await page.evaluate(() => document.body.textContent);
+        for (const it of names) assert.ok(shown.includes(it), `${JSON.stringify(it)} is shown`);
+        assert.doesNotMatch(shown, /[\u200b-\u200f\u202a-\u202e\u2066-\u2069]/);
+        assert.equal(await page.locator('img, script:not([src^="page/"]), iframe').count(), 0);
+        assert.equal(await page.locator('[onerror], [onmouseover], [href^="javascript:"]').count(), 0);
+        await page.mouse.move(size.width / 2, size.height / 2);
+        await check(`hostile-${name.replaceAll(' ', '-')}-${size.width}`);
+        assert.equal(await page.evaluate(() => globalThis.isHacked), undefined);
+      }));
   }
 }
 
@@ -83,5 +77,4 @@ test('a name from right to left leaves the text beside it as it is', () =>
       [...places].sort((a, b) => a - b),
       'the letters of "pod" are from left to right',
     );
-  }),
-);
+  }));

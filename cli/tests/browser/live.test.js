@@ -33,21 +33,33 @@ test('the fleet follows a changed file, and keeps the search and the selection',
   });
 });
 
-test(
-  'the panel of a node follows a changed file',
-  { todo: 'it shows the pods of the first reading' },
-  async () => {
-    const { address, write } = await serveFile(cluster(2, 2));
-    await visit(address, '#/fleet?node=n1', {}, async (page, check) => {
-      const panel = page.getByRole('complementary', { name: 'Node' });
-      await panel.getByText('default/p1').waitFor();
-      await write([...cluster(2, 2), pod('fresh', 'n1')]);
-      await page.getByText('generation 2').waitFor();
-      await panel.getByText('default/fresh').waitFor({ timeout: 5000 });
-      await check('live-node');
-    });
-  },
-);
+test('the panel of a node follows a changed file, and keeps the focus and what is open', async () => {
+  const { address, write } = await serveFile(cluster(2, 2));
+  await visit(address, '#/fleet?node=n1', {}, async (page, check) => {
+    const panel = page.getByRole('complementary', { name: 'Node' });
+    await panel.getByText('default/p1').waitFor();
+    await panel.getByText(/^\d labels$/).click();
+    await panel.getByRole('button', { name: 'Drain…' }).focus();
+    await write([...cluster(2, 2), pod('fresh', 'n1')]);
+    await page.getByText('generation 2').waitFor();
+    await panel.getByText('default/fresh').waitFor({ timeout: 5000 });
+    assert.ok(await panel.getByText('kubernetes.io/hostname=n1').isVisible(), 'the labels stay open');
+    assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Drain…', 'the focus stays');
+    await check('live-node');
+  });
+});
+
+test('a view that was not open follows when it is opened', async () => {
+  const { address, write } = await serveFile(cluster(2, 2));
+  await visit(address, '', {}, async (page) => {
+    await page.getByRole('application', { name: /Map of 2 nodes/ }).waitFor();
+    await page.getByRole('link', { name: /^Pending/ }).click();
+    await write(cluster(3, 3));
+    await page.getByText('generation 2').waitFor();
+    await page.getByRole('link', { name: 'Fleet' }).click();
+    await page.getByRole('application', { name: /Map of 3 nodes/ }).waitFor({ timeout: 5000 });
+  });
+});
 
 test('pending pods follow a changed file', async () => {
   const { address, write } = await serveFile(cluster(2, 2));
@@ -62,10 +74,24 @@ test('pending pods follow a changed file', async () => {
   });
 });
 
-test('an explanation follows a changed file', { todo: 'it shows the first reading' }, async () => {
+test('an explanation follows a changed file, and keeps the focus and the scroll', async () => {
   const { address, write } = await serveFile([...cluster(2, 2), pending]);
-  await visit(address, '#/pending?pod=default%2Fwaiting', {}, async (page) => {
+  const size = { width: 1000, height: 400 };
+  await visit(address, '#/pending?pod=default%2Fwaiting', { size }, async (page) => {
     await page.getByText('fits on 0 of 2 nodes', { exact: true }).waitFor();
+    const message = page.getByText('Message of the scheduler');
+    await message.focus();
+    await message.scrollIntoViewIfNeeded();
+    const before = await page.evaluate(() => scrollY);
+    assert.ok(before > 0, 'the explanation is longer than the window');
+    await write([...cluster(2, 2), node('slow'), pending]);
+    await page.getByText('fits on 0 of 3 nodes', { exact: true }).waitFor({ timeout: 5000 });
+    assert.equal(
+      await page.evaluate(() => document.activeElement.textContent),
+      'Message of the scheduler',
+      'the focus stays',
+    );
+    assert.ok(Math.abs((await page.evaluate(() => scrollY)) - before) < 80, 'the scroll stays');
     await write([...cluster(2, 2), node('fast', { labels: { disk: 'fast' } }), pending]);
     await page.getByText('fits on 1 of 3 nodes', { exact: true }).waitFor({ timeout: 5000 });
   });

@@ -39,8 +39,7 @@ export const visible = (text) =>
   String(text).replace(HIDDEN, (it) => `\\u{${it.codePointAt(0).toString(16)}}`);
 
 /** Letters and digits from right to left: Hebrew, Arabic and their neighbors. */
-const RIGHT_TO_LEFT =
-  /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
+const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
 
 /**
  * The text as nodes, with a `bdi` around each word from right to left: a name has no spaces, and the server's sentences
@@ -55,6 +54,29 @@ function isolated(text) {
     isolate.textContent = word;
     return isolate;
   });
+}
+
+/**
+ * Replaces the children of an element with newer ones of the same kind, and keeps the focus, the open details and the
+ * scrolled tables. What has no successor loses its state; the focus then moves to the element.
+ */
+export function refill(element, ...children) {
+  const all = (selector) => [...element.querySelectorAll(selector)];
+  const label = (it) => it.getAttribute('aria-label') ?? it.textContent;
+  const { activeElement: focused } = document;
+  const hadFocus = focused !== element && element.contains(focused);
+  const open = all('details').map((it) => it.open);
+  const scrolled = all('.scroll').map((it) => it.scrollLeft);
+  fill(element, ...children);
+  all('details').forEach((it, at) => {
+    it.open = open[at] ?? it.open;
+  });
+  all('.scroll').forEach((it, at) => {
+    it.scrollLeft = scrolled[at] ?? 0;
+  });
+  if (!hadFocus) return;
+  const next = all(focused.localName).find((it) => label(it) === label(focused));
+  (next ?? element).focus({ preventScroll: true });
 }
 
 /** The longest list that is shown. A longer one is cut, with a count of the rest. */
@@ -114,22 +136,22 @@ export const empty = (title, text) =>
  * Shows a question in `box`: the loading text, then the answer or the error.
  *
  * `show` returns the nodes of the answer. An answer that arrives within a moment replaces the previous one directly;
- * a loading text that flashes is worse than none.
+ * a loading text that flashes is worse than none. Without a text the previous answer is refreshed in place.
  */
 export async function answer(box, text, question, show) {
-  const slow = setTimeout(() => fill(box, loading(text)), box.childElementCount ? 300 : 0);
+  const slow = text && setTimeout(() => fill(box, loading(text)), box.childElementCount ? 300 : 0);
   box.setAttribute('aria-busy', 'true');
   try {
     const found = await question();
     clearTimeout(slow);
-    if (found !== undefined) fill(box, show(found));
+    if (found !== undefined) (text ? fill : refill)(box, show(found));
     return found;
   } catch (error) {
     clearTimeout(slow);
     if (!error.title) console.error(error);
     fill(
       box,
-      failure(error, () => answer(box, text, question, show)),
+      failure(error, () => answer(box, text ?? 'Loading…', question, show)),
     );
     return undefined;
   } finally {

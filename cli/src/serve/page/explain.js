@@ -8,12 +8,13 @@ import { go } from './route.js';
 
 const latest = new Latest();
 const roomLatest = new Latest();
+let counted; // The headroom of the pod that was explained last, which a refreshed explanation keeps.
 
-/** Explains the pod or controller in `box`. */
-export async function explanation(box, pod) {
+/** Explains the pod or controller in `box`, or refreshes its explanation there. */
+export async function explanation(box, pod, isRefresh = false) {
   const found = await answer(
     box,
-    `Explaining ${pod}…`,
+    isRefresh ? null : `Explaining ${pod}…`,
     () => latest.run((signal) => post('explain', { pod }, { signal })),
     (found) => {
       const total = Object.keys(found.nodes ?? {}).length;
@@ -56,7 +57,7 @@ export async function explanation(box, pod) {
       ];
     },
   );
-  if (found) announce(`${found.pod}: ${found.why ?? found.state}`);
+  if (found && !isRefresh) announce(`${found.pod}: ${found.why ?? found.state}`);
   return found;
 }
 
@@ -196,8 +197,12 @@ function scores({ nodes }) {
 }
 
 function headroom(pod) {
+  if (counted?.pod === pod) {
+    if (counted.box.childElementCount) room(counted.box, roomLatest, { pod }, null);
+    return counted.element;
+  }
   const box = el('div');
-  return el(
+  const element = el(
     'div',
     null,
     el(
@@ -207,4 +212,6 @@ function headroom(pod) {
     ),
     box,
   );
+  counted = { pod, box, element };
+  return element;
 }

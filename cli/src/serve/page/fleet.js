@@ -12,6 +12,7 @@ import {
   fill,
   loading,
   percent,
+  refill,
   table,
   whole,
 } from './dom.js';
@@ -259,7 +260,7 @@ export default function create(root) {
     const rows = fleet.nodes
       .filter((_, at) => !matches || matches.has(at))
       .sort((a, b) => share(b) - share(a));
-    fill(
+    refill(
       list,
       table(
         `Nodes, the fullest by ${by.value} first`,
@@ -374,7 +375,7 @@ export default function create(root) {
       choose();
       arrange();
     };
-    fill(
+    refill(
       chosen,
       el('b', null, `${count(chosenNames.length, 'node')} selected`),
       hand('drain', 'Drain…'),
@@ -414,7 +415,12 @@ export default function create(root) {
     }
   }
 
-  return { show, refresh: load };
+  async function refresh() {
+    await load();
+    if (fleet && params.node) await panel(side, params.node, fleet.resources, close, true);
+  }
+
+  return { show, refresh };
 }
 
 /** Whether the node has another taint than the one that every cordoned node has. */

@@ -40,11 +40,11 @@ export function headroom() {
   );
 }
 
-/** Asks with a body of the API and shows the answer in `box`. */
-export async function run(box, latest, body) {
+/** Asks with a body of the API and shows the answer in `box`; without a text, in place of the previous one. */
+export async function run(box, latest, body, text = 'Counting…') {
   const found = await answer(
     box,
-    'Counting…',
+    text,
     () => latest.run((signal) => post('headroom', body, { signal })),
     (found) => [
       el(
@@ -66,5 +66,5 @@ export async function run(box, latest, body) {
         ),
     ],
   );
-  if (found) announce(`${count(found.count, 'more pod')} of this shape`);
+  if (found && text) announce(`${count(found.count, 'more pod')} of this shape`);
 }

@@ -36,15 +36,16 @@ function open() {
   document.title = `${root.querySelector('h1').textContent} · portolan`;
   views[view] ??= create[view](root);
   views[view].show(params);
+  if (stale.delete(view)) views[view].refresh?.();
   // The focus follows a navigation, so that a screen reader begins to read the new view.
   if (moved) document.getElementById('main').focus({ preventScroll: true });
 }
 
-function summarize() {
+function summarize(isRefresh = false) {
   const box = document.getElementById('summary');
   return answer(
     box,
-    'Loading the cluster…',
+    isRefresh ? null : 'Loading the cluster…',
     () => newest.run((signal) => get('summary', { signal })),
     (found) => {
       const badge = document.getElementById('pending-count');
@@ -105,19 +106,28 @@ function notes(all) {
   );
 }
 
-// A cluster may change hundreds of times a second; the page follows it at most every two seconds, and not while it is
-// hidden. A session is a fork and does not change.
-let waits = false;
-function changed() {
-  if (waits || session()) return;
-  waits = true;
-  setTimeout(async () => {
+// A cluster may change hundreds of times a second; the page follows it at most every two seconds, one refresh after the
+// other, and not while it is hidden. A session is a fork and does not change. Views that are not open follow when they
+// are opened.
+const stale = new Set();
+let isNewer = false;
+let isFollowing = false;
+async function changed() {
+  isNewer = true;
+  VIEWS.forEach((view) => views[view] && stale.add(view));
+  if (isFollowing) return;
+  isFollowing = true;
+  while (isNewer && !session()) {
+    await new Promise((done) => setTimeout(done, 2000));
     if (document.hidden)
       await new Promise((done) => document.addEventListener('visibilitychange', done, { once: true }));
-    waits = false;
-    await summarize();
-    views[route().view]?.refresh?.();
-  }, 2000);
+    isNewer = false;
+    const { view } = route();
+    stale.delete(view);
+    await summarize(true);
+    await views[view]?.refresh?.();
+  }
+  isFollowing = false;
 }
 
 addEventListener('hashchange', open);

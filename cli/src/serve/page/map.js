@@ -401,12 +401,7 @@ export class FleetMap {
     context.fillStyle = this.#colors.soft;
     // The mark from left to right keeps the count behind the name of a pool from right to left.
     for (const it of this.#plan.blocks)
-      text(
-        `${visible(it.pool ?? 'no pool')}\u200e · ${it.nodes.length}`,
-        it.x,
-        it.y,
-        Math.max(it.width, 92),
-      );
+      text(`${visible(it.pool ?? 'no pool')}\u200e · ${it.nodes.length}`, it.x, it.y, Math.max(it.width, 92));
   }
 
   /** The text, cut to a width on the canvas. */

@@ -6,11 +6,11 @@ import { go, href } from './route.js';
 
 const latest = new Latest();
 
-/** Shows the node in `box`. */
-export function panel(box, name, resources, close) {
+/** Shows the node in `box`, or refreshes it there. */
+export function panel(box, name, resources, close, isRefresh = false) {
   return answer(
     box,
-    `Loading ${name}…`,
+    isRefresh ? null : `Loading ${name}…`,
     () => latest.run((signal) => get(`nodes/${encodeURIComponent(name)}`, { signal })),
     (node) => {
       const rows = resources.map((it, at) => ({ it, at })).filter(({ at }) => node.allocatable[at] > 0);

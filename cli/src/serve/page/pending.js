@@ -44,11 +44,11 @@ export default function create(root) {
     split,
   );
 
-  async function load() {
+  async function load(isRefresh = false) {
     loaded = session();
     await answer(
       list,
-      'Explaining the pending pods…',
+      isRefresh ? null : 'Explaining the pending pods…',
       () => latest.run((signal) => get('pending', { signal })),
       (found) => {
         const fit = found.groups.filter((it) => it.fits_on > 0);
@@ -122,7 +122,9 @@ export default function create(root) {
     mark();
   }
 
-  return { show, refresh: load };
+  const refresh = () => Promise.all([load(true), pod && explanation(detail, pod, true)]);
+
+  return { show, refresh };
 }
 
 /** The causes of a message of the scheduler, the most frequent first; the rest of the message is in the explanation. */

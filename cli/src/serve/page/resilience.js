@@ -83,10 +83,10 @@ export default function create(root) {
     else if (!result.querySelector('.error')) idle();
   }
 
-  function audit() {
+  function audit(isRefresh = false) {
     return answer(
       findings,
-      'Auditing the cluster…',
+      isRefresh ? null : 'Auditing the cluster…',
       () => auditing.run((signal) => get('audit', { signal })),
       (found) => {
         if (!found.findings.length) return empty('No findings', found.summary);
@@ -125,6 +125,6 @@ export default function create(root) {
       idle();
       audit();
     },
-    refresh: audit,
+    refresh: () => audit(true),
   };
 }
