@@ -22,6 +22,7 @@ export class FleetMap {
   #size = { width: 0, height: 0, ratio: 1 };
   #colors = palette();
   #flags = new Uint8Array();
+  #by = 0; // The resource that fills the tiles.
   #shares = new Float32Array();
   #byLevel = [];
   #matches = null;
@@ -70,6 +71,7 @@ export class FleetMap {
 
   /** Colours the tiles by a resource. O(nodes). */
   by(resource) {
+    this.#by = resource;
     this.#shares = Float32Array.from(this.#nodes, ({ requested, allocatable }) =>
       allocatable[resource] > 0 ? requested[resource] / allocatable[resource] : NaN,
     );
@@ -348,34 +350,37 @@ export class FleetMap {
       left + pad,
       top + 11 * ratio,
     );
-    const shown = this.#resources.map((it, at) => at).filter((at) => allocatable[at] > 0);
-    const row = Math.min((side - 22 * ratio) / shown.length, 18 * ratio);
-    const isLabeled = side >= 100 * ratio && row >= 13 * ratio;
-    const from = isLabeled ? 0.52 : 0;
-    shown.forEach((at, line) => {
-      const y = top + 20 * ratio + line * row;
+    // The resource of the map is first and larger, at the same place in all tiles.
+    const others = this.#resources.map((it, at) => at).filter((at) => at !== this.#by && allocatable[at] > 0);
+    const shown = [this.#by, ...others];
+    const row = (side - 22 * ratio) / (shown.length + 0.6);
+    const isLabeled = row >= 18 * ratio;
+    const [start, length] = [left + pad, side - 2 * pad];
+    let y = top + 20 * ratio;
+    for (const at of shown) {
+      const isMain = at === this.#by;
       const share = requested[at] / allocatable[at];
-      const length = (side - 2 * pad) * (1 - from);
-      const start = left + pad + (side - 2 * pad) * from;
-      const thick = Math.max(2, Math.min(row - 3 * ratio, 8 * ratio));
-      if (isLabeled) {
-        context.font = `${10 * ratio}px system-ui, sans-serif`;
+      const height = isMain ? 1.6 * row : row;
+      if (!(allocatable[at] > 0)) {
         context.fillStyle = colors.soft;
-        context.fillText(
-          this.#cut(
-            context,
-            `${percent(share)} ${visible(brief(this.#resources[at].name))}`,
-            start - left - pad - 3 * ratio,
-          ),
-          left + pad,
-          y + thick / 2,
-        );
+        dot(context, start, Math.round(y), Math.round(height));
+        y += height;
+        continue;
       }
+      const text = isLabeled ? 12 * ratio : 0;
+      if (isLabeled) {
+        context.font = `${isMain ? '600 ' : ''}${10 * ratio}px system-ui, sans-serif`;
+        context.fillStyle = isMain ? colors.ink : colors.soft;
+        const label = `${percent(share)} ${visible(brief(this.#resources[at].name))}`;
+        context.fillText(this.#cut(context, label, length), start, y + text / 2);
+      }
+      const thick = Math.max(2, height - text - 3 * ratio);
       context.fillStyle = colors.track;
-      context.fillRect(start, y, length, thick);
+      context.fillRect(start, y + text, length, thick);
       context.fillStyle = colors.levels[levelOf(share)];
-      context.fillRect(start, y, length * Math.min(1, share), thick);
-    });
+      context.fillRect(start, y + text, length * Math.min(1, share), thick);
+      y += height;
+    }
   }
 
   #headings(context) {
