@@ -49,3 +49,6 @@ export async function ask(address, path, body) {
   const response = await fetch(new URL(`api/v1/${path}`, address), options);
   return response.json();
 }
+
+/** Deletes an object of the API. */
+export const drop = (address, path) => fetch(new URL(`api/v1/${path}`, address), { method: 'DELETE' });

@@ -41,6 +41,7 @@ async function ask(method, path, body, { signal } = {}) {
   if (response.ok && answer) return answer;
   const { title, detail } = answer ?? {};
   const status = response.status;
+  if (id && status === 404) dispatchEvent(new Event('missing')); // The object, or the session.
   throw new Problem({ title: title ?? `The server answered with status ${status}`, detail, status });
 }
 

@@ -27,7 +27,7 @@ function open() {
     else link.removeAttribute('aria-current');
   }
   if (now !== last.session) {
-    banner(document.getElementById('banner'));
+    identify();
     summarize();
   }
   const moved = view !== last.view && last.view !== null;
@@ -39,6 +39,12 @@ function open() {
   if (stale.delete(view)) views[view].refresh?.();
   // The focus follows a navigation, so that a screen reader begins to read the new view.
   if (moved) document.getElementById('main').focus({ preventScroll: true });
+}
+
+/** Shows the session. One that has ended has no answers: then no view shows its failure beside the banner. */
+async function identify() {
+  const hasEnded = await banner(document.getElementById('banner'));
+  for (const id of ['summary', 'main']) document.getElementById(id).hidden = hasEnded;
 }
 
 function summarize(isRefresh = false) {
@@ -131,6 +137,7 @@ async function changed() {
 }
 
 addEventListener('hashchange', open);
+addEventListener('missing', identify);
 document.getElementById('skip').addEventListener('click', (event) => {
   event.preventDefault(); // The fragment is the state.
   document.getElementById('main').focus();

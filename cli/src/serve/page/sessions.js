@@ -10,36 +10,49 @@ export function enter(id, view = route().view) {
   go(view, { session: id });
 }
 
-/** Shows the active session above all views, or hides the banner. */
+/** The id of a session as it is shown. */
+export const brief = (id) => id.slice(0, 8);
+
+/** Shows the active session above all views, or hides the banner. Returns whether the session has ended. */
 export async function banner(box) {
   const id = session();
   box.hidden = !id;
-  if (!id) return fill(box);
+  if (!id) {
+    fill(box);
+    return false;
+  }
   const leave = el('button', { type: 'button', onclick: () => enter(null) }, 'Back to the cluster');
   try {
     const found = await get(`sessions/${encodeURIComponent(id)}`);
-    if (session() !== id) return undefined;
+    if (session() !== id) return false;
     const undo = el('button', { type: 'button', onclick: () => enter(found.parent) }, 'Undo');
-    return fill(
+    fill(
       box,
       el(
         'p',
         null,
-        el('b', null, `Session ${id}: `),
+        el('b', null, `Session ${brief(id)}: `),
         inWords(found.change),
         el(
           'small',
           null,
           ` on generation ${found.generation}`,
-          found.parent && ` and session ${found.parent}`,
+          found.parent && ` and session ${brief(found.parent)}`,
           `, until ${new Date(found.expires).toLocaleTimeString()}`,
         ),
       ),
       undo,
       found.parent && leave,
     );
+    return false;
   } catch (error) {
-    return fill(box, el('p', { role: 'alert' }, el('b', null, `${error.title}: `), error.detail), leave);
+    if (session() !== id) return false;
+    const hasEnded = error.status === 404;
+    const [title, detail] = hasEnded
+      ? ['This session has ended', 'A session ends an hour after its last use, or when it is dropped.']
+      : [error.title, error.detail];
+    fill(box, el('p', { role: 'alert' }, el('b', null, `${title}. `), detail), leave);
+    return hasEnded;
   }
 }
 
@@ -112,7 +125,7 @@ function line({ id, change }, box, sessions) {
       );
       return;
     }
-    announce(`Session ${id} dropped`);
+    announce(`Session ${brief(id)} dropped`);
     // The children of a session are dropped with it, and the active one may be one of them.
     const left = await get('sessions').catch(() => ({ sessions: [] }));
     if (session() && !left.sessions.some((it) => it.id === session())) enter(null);
@@ -124,14 +137,14 @@ function line({ id, change }, box, sessions) {
     el(
       'button',
       { type: 'button', class: 'link', 'aria-current': session() === id && 'true', onclick: () => enter(id) },
-      `${id}: ${inWords(change)}`,
+      `${brief(id)}: ${inWords(change)}`,
     ),
     el(
       'button',
       {
         type: 'button',
         class: 'plain',
-        'aria-label': `Drop session ${id}${children ? ` and ${count(children, 'session')} below it` : ''}`,
+        'aria-label': `Drop session ${brief(id)}${children ? ` and ${count(children, 'session')} below it` : ''}`,
         onclick: remove,
       },
       'Drop',
