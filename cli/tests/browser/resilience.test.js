@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { before, test } from 'node:test';
-import { NARROW, until, visit } from './browser.js';
+import { NARROW, until, visit, WIDE } from './browser.js';
 import { node, pod } from './clusters.js';
 import { ask, serve, serveFile } from './server.js';
 
@@ -30,6 +30,11 @@ for (const [domain, size] of [
           rows.slice(1).map((row) => Number(row.cells[2].textContent.replaceAll(',', ''))),
         );
       assert.ok(harms.length > 0 && harms.length <= 10);
+      const edge = await table
+        .getByRole('row')
+        .nth(1)
+        .evaluate((row) => row.cells[4].getBoundingClientRect().right);
+      assert.ok(edge <= (size ?? WIDE).width, `the figures are in view: ${edge}`);
       await until(() => button.isEnabled(), Boolean, 'another question can be asked');
       await check(`resilience-${domain}`);
     }));

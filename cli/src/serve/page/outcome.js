@@ -137,11 +137,13 @@ function rows({ key, title, columns, isBad }, all) {
           [
             { head: 'pods', number: true, cell: (it) => whole(it.length) },
             {
-              head: 'pod',
-              cell: (it) =>
+              head: 'names and cause',
+              prose: true,
+              cell: (it) => [
                 pods(it.map(({ pod, from, node }) => ((from ?? node) ? `${pod} on ${from ?? node}` : pod))),
+                el('small', { class: 'below' }, it[0].why),
+              ],
             },
-            { head: 'why', prose: true, cell: (it) => it[0].why },
           ],
           byCause(rows),
         );
@@ -237,10 +239,9 @@ function budgets(all) {
   return table(
     'Disruption budgets that hold up drains',
     [
-      { head: 'budget', cell: (it) => it.budget },
+      { head: 'budget', prose: true, cell: (it) => [it.budget, el('small', { class: 'below' }, it.why)] },
       { head: 'waits', number: true, cell: (it) => whole(it.waits) },
       { head: 'blocks', cell: (it) => pods(it.blocks) },
-      why,
     ],
     all,
   );
