@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { before, test } from 'node:test';
 import { NARROW, until, visit } from './browser.js';
-import { ask, serve } from './server.js';
+import { ask, drop, serve } from './server.js';
 
 let address;
 before(async () => {
@@ -22,6 +22,9 @@ async function drain(page, nodes) {
   await page.getByRole('heading', { name: `drain ${nodes.replaceAll(' ', ', ')}`, exact: true }).waitFor();
   await headline(page).waitFor();
 }
+
+/** The digits of an id that are shown. */
+const brief = (id) => id.slice(0, 8);
 
 async function keep(page) {
   const before = session(page);
@@ -54,6 +57,14 @@ test('sessions nest, are undone one at a time, and are dropped with those below'
     await drain(page, 'general-01');
     const outer = await keep(page);
     await banner(page).getByText('drain general-01').waitFor();
+    await banner(page)
+      .getByText(`Session ${brief(outer)}:`)
+      .waitFor();
+    assert.equal(
+      await page.getByLabel('Drain nodes').inputValue(),
+      '',
+      'the question that is kept is cleared',
+    );
     await drain(page, 'general-02');
     const inner = await keep(page);
     await until(
@@ -91,8 +102,11 @@ test('a link to a session that has ended leads back to the cluster', () =>
     '#/fleet?session=no-such-session',
     { size: NARROW, expected: /status of 404/ },
     async (page, check) => {
-      await page.getByRole('alert').first().waitFor();
+      await page.getByText('This session has ended').waitFor();
+      await page.locator('main').waitFor({ state: 'hidden' });
       await check('what-if-ended');
+      assert.equal(await page.getByRole('alert').count(), 1, 'one message');
+      assert.equal(await page.getByRole('button', { name: 'Try again' }).count(), 0);
       await page.getByRole('button', { name: 'Back to the cluster' }).click();
       await page.getByRole('application', { name: /Map of 36 nodes/ }).waitFor();
     },
@@ -108,6 +122,28 @@ test('a question that the API refuses shows its reason', () =>
       .waitFor();
     await check('what-if-refused');
   }));
+
+test('a session that ends while it is open leads back to the cluster', async () => {
+  const { id } = await ask(address, 'sessions', { drain: ['general-04'] });
+  await visit(address, `#/fleet?session=${id}`, { expected: /status of 404/ }, async (page) => {
+    await page.getByRole('application', { name: /Map of 36 nodes/ }).waitFor();
+    await drop(address, `sessions/${id}`);
+    await page.getByRole('link', { name: /^Pending/ }).click();
+    await page.getByText('This session has ended').waitFor();
+    await page.getByRole('button', { name: 'Back to the cluster' }).click();
+    await page.getByRole('link', { name: /data\/archive/ }).waitFor();
+  });
+});
+
+test('a link to a session shows its answer first on a narrow screen', async () => {
+  const { id } = await ask(address, 'sessions', { drain: ['general-04'] });
+  await visit(address, `#/what-if?session=${id}`, { size: NARROW }, async (page, check) => {
+    await headline(page).waitFor();
+    const top = await headline(page).evaluate((it) => it.getBoundingClientRect().top);
+    assert.ok(top < NARROW.height * 0.75, `the headline is in view: ${top}`);
+    await check('what-if-session-narrow');
+  });
+});
 
 test('an upgrade is drawn step by step', () =>
   visit(address, '#/what-if', { size: NARROW }, async (page, check) => {

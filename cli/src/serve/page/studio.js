@@ -7,7 +7,7 @@ import { announce, answer, el, empty, failure, fill } from './dom.js';
 import { outcome } from './outcome.js';
 import { inWords, Question } from './question.js';
 import { go, session } from './route.js';
-import { enter, tree } from './sessions.js';
+import { brief, enter, tree } from './sessions.js';
 
 export default function create(root) {
   const latest = new Latest();
@@ -15,19 +15,20 @@ export default function create(root) {
   const sessions = el('div');
   const result = el('section', { class: 'grow', 'aria-label': 'Answer' });
   let shown; // The address of the answer: session and question.
-  root.append(
-    el(
-      'div',
-      { class: 'split' },
-      el('div', { class: 'narrow' }, form.element, el('h2', null, 'Sessions'), sessions),
-      result,
-    ),
+  const split = el(
+    'div',
+    { class: 'split' },
+    el('div', { class: 'narrow' }, form.element, el('h2', null, 'Sessions'), sessions),
+    result,
   );
+  root.append(split);
 
   function show(params) {
     const question = parse(params.ask ?? params.draft);
     if (question) form.set(question);
     tree(sessions);
+    // On a narrow screen an answer is above the form.
+    split.classList.toggle('answered', Boolean(params.ask ?? session()));
     const key = JSON.stringify([session(), params.ask]);
     if (params.ask && question) ask(question);
     else if (key !== shown) previous();
@@ -35,6 +36,7 @@ export default function create(root) {
   }
 
   async function ask(question) {
+    reveal();
     const found = await answer(
       result,
       `Simulating: ${inWords(question)}…`,
@@ -51,7 +53,7 @@ export default function create(root) {
           el(
             'p',
             { class: 'hint' },
-            session() ? `On session ${session()}.` : `On generation ${found.generation}.`,
+            session() ? `On session ${brief(session())}.` : `On generation ${found.generation}.`,
           ),
           el('div', { class: 'tools' }, keep),
           state,
@@ -61,8 +63,13 @@ export default function create(root) {
     );
     if (!found) return;
     announce(found.headline);
-    // On a narrow screen the answer is below the form.
-    if (result.getBoundingClientRect().top > innerHeight * 0.6) result.scrollIntoView();
+    reveal();
+  }
+
+  /** Scrolls to the answer if a person asked from the form, which is longer than a narrow screen. */
+  function reveal() {
+    const { top } = result.getBoundingClientRect();
+    if (top < 0 || top > innerHeight * 0.6) result.scrollIntoView();
   }
 
   /** Keeps the change as a session and opens it. */
@@ -71,6 +78,7 @@ export default function create(root) {
     button.setAttribute('aria-busy', 'true');
     try {
       const found = await post('sessions', { ...question, ...(session() && { parent: session() }) });
+      form.set({});
       enter(found.id, 'what-if');
     } catch (error) {
       button.disabled = false;
@@ -96,7 +104,7 @@ export default function create(root) {
       'Loading the session…',
       () => latest.run((signal) => get(`sessions/${encodeURIComponent(id)}`, { signal })),
       (found) => [
-        el('h2', null, `Session ${id}: ${inWords(found.change)}`),
+        el('h2', null, `Session ${brief(id)}: ${inWords(found.change)}`),
         el(
           'p',
           { class: 'hint' },
