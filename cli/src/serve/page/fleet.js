@@ -107,10 +107,8 @@ export default function create(root) {
     el(
       'div',
       { class: 'tools' },
-      el('label', { for: 'by' }, 'Fill by'),
-      by,
-      el('label', { for: 'search' }, 'Find nodes'),
-      search,
+      el('span', { class: 'pair' }, el('label', { for: 'by' }, 'Fill by'), by),
+      el('span', { class: 'pair' }, el('label', { for: 'search' }, 'Find nodes'), search),
       found,
       pick,
       el('label', { class: 'check' }, asTable, 'Table'),
