@@ -38,6 +38,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("resilience.js", SCRIPT, include_str!("page/resilience.js")),
     ("route.js", SCRIPT, include_str!("page/route.js")),
     ("sessions.js", SCRIPT, include_str!("page/sessions.js")),
+    ("share.js", SCRIPT, include_str!("page/share.js")),
     ("stranded.js", SCRIPT, include_str!("page/stranded.js")),
     ("studio.js", SCRIPT, include_str!("page/studio.js")),
     ("tiles.js", SCRIPT, include_str!("page/tiles.js")),

@@ -1,6 +1,7 @@
 // A link restores what its sender saw: the view, the session, the selection and the question.
 
 import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
 import { before, test } from 'node:test';
 import { settle, until, visit } from './browser.js';
 import { ask, serve } from './server.js';
@@ -112,3 +113,27 @@ test('back and forward follow what a person opened', () =>
     await page.goForward();
     await page.getByRole('link', { name: /data\/archive/ }).waitFor();
   }));
+
+for (const [name, hash, file, heading] of [
+  ['an explanation', '#/pending?pod=data%2Farchive-0', 'explain-data-archive-0.json', 'data/archive-0'],
+  [
+    'a what-if',
+    '#/what-if?ask=%7B%22drain%22%3A%5B%22general-01%22%5D%7D',
+    'what-if.json',
+    'drain general-01',
+  ],
+]) {
+  test(`the answer of ${name} is downloaded, and its link copied`, () =>
+    visit(address, hash, {}, async (page) => {
+      await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+      await page.getByRole('heading', { name: heading, exact: true }).waitFor();
+      const download = page.waitForEvent('download');
+      await page.getByRole('button', { name: 'Download JSON' }).click();
+      assert.equal((await download).suggestedFilename(), file);
+      const answer = JSON.parse(await readFile(await (await download).path(), 'utf8'));
+      assert.equal(answer.generation, 1);
+      await page.getByRole('button', { name: 'Copy link' }).click();
+      await page.getByRole('button', { name: 'Link copied' }).waitFor();
+      assert.equal(await page.evaluate(() => navigator.clipboard.readText()), page.url());
+    }));
+}

@@ -5,6 +5,7 @@ import { amount, announce, answer, count, el, short, table, whole } from './dom.
 import { run as room } from './headroom.js';
 import { heat } from './heat.js';
 import { go } from './route.js';
+import { share } from './share.js';
 
 const latest = new Latest();
 const roomLatest = new Latest();
@@ -30,6 +31,7 @@ export async function explanation(box, pod, isRefresh = false) {
           found.node && `; a placed pod is evaluated as if it were pending`,
           '.',
         ),
+        el('div', { class: 'tools' }, share(`explain-${found.pod}`, found)),
         total > 0 && heat(found),
         found.groups.length > 0 && reasons(found.groups),
         changes(found),

@@ -8,6 +8,7 @@ import { outcome } from './outcome.js';
 import { inWords, Question } from './question.js';
 import { go, session } from './route.js';
 import { brief, enter, tree } from './sessions.js';
+import { share } from './share.js';
 
 export default function create(root) {
   const latest = new Latest();
@@ -55,7 +56,7 @@ export default function create(root) {
             { class: 'hint' },
             session() ? `On session ${brief(session())}.` : `On generation ${found.generation}.`,
           ),
-          el('div', { class: 'tools' }, keep),
+          el('div', { class: 'tools' }, keep, share('what-if', found)),
           state,
           outcome(found),
         ];
@@ -110,6 +111,7 @@ export default function create(root) {
           { class: 'hint' },
           'The answer that made this session. New questions start from its cluster.',
         ),
+        el('div', { class: 'tools' }, share(`session-${brief(id)}`, found.answer)),
         outcome(found.answer),
       ],
     );

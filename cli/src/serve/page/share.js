@@ -1,0 +1,24 @@
+// An answer in other hands: as a file, and as a link.
+
+import { announce, el } from './dom.js';
+
+/** Returns the buttons of an answer; `name` is the name of the file. */
+export function share(name, answer) {
+  const button = (text, action) => el('button', { type: 'button', class: 'plain', onclick: action }, text);
+  const download = () => {
+    const file = new Blob([`${JSON.stringify(answer, null, 2)}\n`], { type: 'application/json' });
+    const href = URL.createObjectURL(file);
+    el('a', { href, download: `${name.replace(/[^\w.-]+/g, '-')}.json` }).click();
+    setTimeout(() => URL.revokeObjectURL(href), 60_000); // After the browser has read it.
+  };
+  const copy = async ({ target }) => {
+    const isCopied = await navigator.clipboard.writeText(location.href).then(
+      () => true,
+      () => false,
+    );
+    target.textContent = isCopied ? 'Link copied' : 'The browser refused: copy the address';
+    announce(target.textContent);
+  };
+  // Browsers have a clipboard only for pages of the local host or over HTTPS.
+  return [button('Download JSON', download), navigator.clipboard && button('Copy link', copy)];
+}
