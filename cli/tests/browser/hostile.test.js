@@ -42,7 +42,7 @@ for (const [name, [fragment, names]] of Object.entries(SCREENS)) {
   for (const size of [NARROW, WIDE]) {
     test(`hostile names are text: ${name}, ${size.width} px wide`, () =>
       visit(address, fragment(), { size, expected: /status of (404|422)/ }, async (page, check) => {
-        await page.locator('main section:visible').first().waitFor();
+        await page.locator('main section:visible, [role=alert]:visible').first().waitFor();
         await settle(page);
         // Details that are closed are read as well.
         const shown = await page.evaluate(() => document.body.textContent);
