@@ -4,7 +4,7 @@ import { announce, el } from './dom.js';
 
 /** Returns the buttons of an answer; `name` is the name of the file. */
 export function share(name, answer) {
-  const button = (text, action) => el('button', { type: 'button', class: 'plain', onclick: action }, text);
+  const button = (text, action) => el('button', { type: 'button', class: 'link', onclick: action }, text);
   const download = () => {
     const file = new Blob([`${JSON.stringify(answer, null, 2)}\n`], { type: 'application/json' });
     const href = URL.createObjectURL(file);
