@@ -355,6 +355,9 @@ pub(crate) struct Contents {
     pub(crate) intake: Intake,
 }
 
+/// The beginning of the note about pods that controllers lacked.
+const CREATED: &str = "created";
+
 /// Objects that are added to a cluster.
 #[derive(Default)]
 pub(crate) struct Added {
@@ -402,7 +405,7 @@ pub(crate) fn contents_with(
         false => from.limit.expand(0, &mut objects, &Objects::default())?,
     };
     if created > 0 {
-        notes.push(format!("created {} that controllers lack", count(created, "pod")));
+        notes.push(format!("{CREATED} {} that controllers lack", count(created, "pod")));
     }
     from.limit.expand(created, &mut added, &objects)?;
     objects.admission.extend(&added.admission);
@@ -630,6 +633,19 @@ impl Contents {
     pub(crate) fn claims(&self) -> Option<ClaimController> {
         let Objects { devices, pods, .. } = &*self.objects;
         ClaimController::of(devices, pods, self.controllers())
+    }
+
+    /// The contents without the pods that controllers lacked.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn as_read(&self) -> Contents {
+        let mut contents = self.clone();
+        contents.notes.retain(|note| !note.starts_with(CREATED));
+        if !self.objects.created.is_empty() {
+            let Objects { pods, created, .. } = contents.objects_mut();
+            pods.retain(|pod| !created.contains(&pod.uid));
+            created.clear();
+        }
+        contents
     }
 
     /// The same contents with other controllers.

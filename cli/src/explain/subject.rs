@@ -140,7 +140,7 @@ fn not_found(asked: &str, (namespace, name): (&str, &str), loaded: &Loaded) -> C
     let near = match known.iter().find(has_name) {
         Some(elsewhere) => format!("did you mean {elsewhere}?"),
         None if near.starts_with("did") => near,
-        None => "pass NAMESPACE/NAME, KIND/NAME or a file".to_owned(),
+        None => "pass NAMESPACE/NAME or KIND/NAME".to_owned(),
     };
     // A file is named with its extension.
     let file = if asked.contains('.') { ", and neither does a file of this name" } else { "" };

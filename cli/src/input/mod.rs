@@ -149,6 +149,15 @@ pub(crate) fn places(
     places
 }
 
+/// The files that are read for this path: itself, or those of a directory.
+#[cfg(feature = "cluster")]
+pub(crate) fn files(path: &Path) -> Result<Vec<PathBuf>, CommandError> {
+    match path.is_dir() {
+        true => directory::list(path).map(paths_of),
+        false => Ok(vec![path.to_owned()]),
+    }
+}
+
 fn paths_of(listing: directory::Listing) -> Vec<PathBuf> {
     listing.files.into_iter().map(|file| file.path).collect()
 }

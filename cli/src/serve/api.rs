@@ -4,7 +4,6 @@
 //! limited number waits for a thread; further ones are refused. If a client leaves, or waits too long, the simulation
 //! for it ends before its next decision. Other computations run to their end.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,6 +53,8 @@ pub(super) struct App {
     /// The name of the cluster's source.
     source: String,
     current: RwLock<Arc<View>>,
+    /// Why the source could not be read again, if it could not.
+    error: RwLock<Option<String>>,
     /// The number of the current reading.
     generation: watch::Sender<u64>,
     pub(super) sessions: Sessions,
@@ -63,7 +64,20 @@ pub(super) struct App {
 }
 
 type Shared = State<Arc<App>>;
-type Parameters = Query<HashMap<String, String>>;
+
+/// The parameters of a question.
+#[derive(Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Of {
+    /// The session whose cluster is meant.
+    session: Option<String>,
+}
+
+/// A query without parameters.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
 type Answer = Result<Response, Problem>;
 
 impl App {
@@ -74,6 +88,7 @@ impl App {
             source,
             generation: watch::Sender::new(first.generation),
             current: RwLock::new(Arc::new(first)),
+            error: RwLock::default(),
             sessions: Sessions::default(),
             questions: Arc::new(Semaphore::new(MOST_QUESTIONS)),
             workers: Arc::new(Semaphore::new(threads)),
@@ -85,7 +100,17 @@ impl App {
     pub(super) fn show(&self, view: View) {
         let generation = view.generation;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(view);
+        *self.error.write().unwrap_or_else(PoisonError::into_inner) = None;
         self.generation.send_replace(generation);
+    }
+
+    /// Shows why the newest reading is not the state of the source.
+    pub(super) fn fail(&self, error: String) {
+        let mut shown = self.error.write().unwrap_or_else(PoisonError::into_inner);
+        if shown.as_ref() != Some(&error) {
+            tracing::warn!(error, "the cluster was not read again");
+            *shown = Some(error);
+        }
     }
 
     pub(super) fn generation(&self) -> u64 {
@@ -93,8 +118,8 @@ impl App {
     }
 
     /// The cluster of a session, or the current one.
-    fn view(&self, parameters: &HashMap<String, String>) -> Result<Arc<View>, Problem> {
-        match parameters.get("session") {
+    fn view(&self, of: &Of) -> Result<Arc<View>, Problem> {
+        match &of.session {
             Some(id) => Ok(self.session(id)?.0.view.clone()),
             None => Ok(self.current.read().unwrap_or_else(PoisonError::into_inner).clone()),
         }
@@ -243,53 +268,50 @@ fn only_text(fields: &Map<String, Value>, name: &str) -> Result<String, Problem>
     }
 }
 
-async fn summary(State(app): Shared, Query(parameters): Parameters) -> Answer {
-    let view = app.view(&parameters)?;
+async fn summary(State(app): Shared, Query(of): Query<Of>) -> Answer {
+    let view = app.view(&of)?;
     let summary = move || {
-        let session = parameters.get("session").map(String::as_str);
-        Ok(view.summary(&app.source, session).to_string())
+        let error = app.error.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let session = of.session.as_deref();
+        Ok(view.summary(&app.source, session, error.as_deref()).to_string())
     };
     Ok(text(at_once(summary).await?))
 }
 
-async fn nodes(State(app): Shared, Query(parameters): Parameters) -> Answer {
-    let view = app.view(&parameters)?;
+async fn nodes(State(app): Shared, Query(of): Query<Of>) -> Answer {
+    let view = app.view(&of)?;
     Ok(text(at_once(move || Ok(view.nodes().to_string())).await?))
 }
 
-async fn node(
-    State(app): Shared,
-    Path(name): Path<String>,
-    Query(parameters): Parameters,
-) -> Answer {
-    let view = app.view(&parameters)?;
+async fn node(State(app): Shared, Path(name): Path<String>, Query(of): Query<Of>) -> Answer {
+    let view = app.view(&of)?;
     let node = at_once(move || view.node(&name).map_err(Problem::not_found));
     Ok(text(node.await?.to_string()))
 }
 
-async fn pending(State(app): Shared, Query(parameters): Parameters) -> Answer {
-    let view = app.view(&parameters)?;
+async fn pending(State(app): Shared, Query(of): Query<Of>) -> Answer {
+    let view = app.view(&of)?;
     Ok(text(work(&app, move |app, _| Ok(view.pending(&app.rules)?)).await?))
 }
 
 async fn explain(
     State(app): Shared,
-    Query(parameters): Parameters,
+    Query(of): Query<Of>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Answer {
-    let view = app.view(&parameters)?;
+    let view = app.view(&of)?;
     let pod = only_text(&fields(&headers, &body)?, "pod")?;
     Ok(text(work(&app, move |app, _| Ok(view.explain(&pod, &app.rules)?)).await?))
 }
 
 async fn headroom(
     State(app): Shared,
-    Query(parameters): Parameters,
+    Query(of): Query<Of>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Answer {
-    let view = app.view(&parameters)?;
+    let view = app.view(&of)?;
     let fields = fields(&headers, &body)?;
     let headroom = work(&app, move |app, is_wanted| {
         let like = match (fields.get("requests"), fields.get("pod"), fields.len()) {
@@ -300,7 +322,7 @@ async fn headroom(
                 return Err(Problem::invalid(what));
             }
         };
-        Ok(view.headroom(&like, &app.rules, is_wanted)?)
+        Ok(view.headroom(like, &app.rules, is_wanted)?)
     });
     Ok(text(headroom.await?.to_string()))
 }
@@ -322,11 +344,11 @@ fn shape(requests: &Value) -> Result<Pod, Problem> {
 
 async fn what_if(
     State(app): Shared,
-    Query(parameters): Parameters,
+    Query(of): Query<Of>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Answer {
-    let view = app.view(&parameters)?;
+    let view = app.view(&of)?;
     let change = Change::from_json(&fields(&headers, &body)?).map_err(Problem::invalid)?;
     let answer = work(&app, move |app, is_wanted| {
         Ok(view.what_if(&change, &app.rules, is_wanted)?.0.to_string())
@@ -334,11 +356,16 @@ async fn what_if(
     Ok(text(answer.await?))
 }
 
-async fn sessions(State(app): Shared) -> Response {
+async fn sessions(State(app): Shared, Query(Nothing {}): Query<Nothing>) -> Response {
     text(app.sessions.list().to_string())
 }
 
-async fn add_session(State(app): Shared, headers: HeaderMap, body: Bytes) -> Answer {
+async fn add_session(
+    State(app): Shared,
+    Query(Nothing {}): Query<Nothing>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer {
     let mut fields = fields(&headers, &body)?;
     let parent = match fields.remove("parent") {
         None | Some(Value::Null) => None,
@@ -348,9 +375,12 @@ async fn add_session(State(app): Shared, headers: HeaderMap, body: Bytes) -> Ans
     if fields.is_empty() {
         return Err(Problem::invalid("the body must have a change"));
     }
-    let begun = parent.iter().map(|id| ("session".to_owned(), id.clone())).collect();
-    let view = app.view(&begun)?;
+    let view = app.view(&Of { session: parent.clone() })?;
     let change = Change::from_json(&fields).map_err(Problem::invalid)?;
+    if change.is_only_a_question() {
+        let what = "each and consolidate change nothing: ask what-if";
+        return Err(Problem::invalid(what));
+    }
     let created = work(&app, move |app, is_wanted| {
         let (answer, view) = view.what_if(&change, &app.rules, is_wanted)?;
         let view = Arc::new(view);
@@ -383,8 +413,8 @@ async fn remove_session(State(app): Shared, Path(id): Path<String>) -> Answer {
     }
 }
 
-async fn audit(State(app): Shared, Query(parameters): Parameters) -> Answer {
-    let view = app.view(&parameters)?;
+async fn audit(State(app): Shared, Query(of): Query<Of>) -> Answer {
+    let view = app.view(&of)?;
     Ok(text(work(&app, move |app, _| Ok(view.audit(&app.rules)?)).await?))
 }
 

@@ -77,7 +77,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     config.policies(&Handle::default(), Arc::new(DryRunBackend))?;
     let rules = Rules { config: config.into(), godel: godel.clone().into(), seed: *seed };
     let source = Source::of(from, *refresh);
-    let stamp = source.stamp();
+    // Before the reading, so that a change during it is noticed.
+    let stamp = source.stamp().ok().flatten();
     let first = source.read(1, &rules)?;
     let [nodes, pods, pending] = first.counts();
     let (nodes, pods) = (count(nodes, "node"), count(pods, "pod"));
@@ -120,7 +121,11 @@ async fn follow(app: Arc<App>, source: Source, mut seen: Option<source::Stamp>, 
         let (next, source, rules) = (app.generation() + 1, source.clone(), rules.clone());
         let before = seen.clone();
         let reading = tokio::task::spawn_blocking(move || {
-            let stamp = source.stamp();
+            let stamp = match source.stamp() {
+                Ok(stamp) => stamp,
+                // An empty stamp: the files are read when they are back.
+                Err(error) => return (Some(source::Stamp::new()), Some(Err(error))),
+            };
             let is_new = stamp.is_none() || stamp != before;
             (stamp, is_new.then(|| source.read(next, &rules)))
         });
@@ -131,8 +136,8 @@ async fn follow(app: Arc<App>, source: Source, mut seen: Option<source::Stamp>, 
                 tracing::debug!(generation = next, "the cluster was read");
                 app.show(view);
             }
-            // A file may be written at this moment: the newest good reading stays.
-            Some(Err(error)) => tracing::warn!(%error, "the cluster was not read again"),
+            // A file may be written at this moment. The newest good reading stays.
+            Some(Err(error)) => app.fail(error.text()),
         }
         seen = stamp;
     }

@@ -82,7 +82,8 @@ impl Sessions {
             let id = format!("{:032x}", fastrand::u128(..));
             let held = Held { session: Arc::new(session), ends: Instant::now() + LIFETIME };
             let json = held.json(&id);
-            living.insert(id, held);
+            living.insert(id.clone(), held);
+            live_on(living, &id);
             Ok(json)
         })
     }
@@ -92,11 +93,7 @@ impl Sessions {
     pub(super) fn get(&self, id: &str) -> Option<(Arc<Session>, Value)> {
         self.with(|living| {
             let found = living.get(id)?.session.clone();
-            let mut next = Some(id.to_owned());
-            while let Some(held) = next.and_then(|id| living.get_mut(&id)) {
-                held.ends = Instant::now() + LIFETIME;
-                next = held.session.parent.clone();
-            }
+            live_on(living, id);
             Some((found, living.get(id)?.json(id)))
         })
     }
@@ -125,6 +122,16 @@ impl Sessions {
             let all = all.into_iter().map(|(id, held)| held.json(id));
             json!({ "sessions": all.collect::<Vec<_>>() })
         })
+    }
+}
+
+/// Extends the life of a session, and of those that it began with.
+fn live_on(living: &mut HashMap<String, Held>, id: &str) {
+    let ends = Instant::now() + LIFETIME;
+    let mut next = Some(id.to_owned());
+    while let Some(held) = next.and_then(|id| living.get_mut(&id)) {
+        held.ends = ends;
+        next = held.session.parent.clone();
     }
 }
 

@@ -7,6 +7,7 @@ use super::example;
 use super::view::View;
 use crate::cluster::{self, From};
 use crate::error::CommandError;
+use crate::input;
 use crate::policy::Rules;
 use crate::text::count;
 
@@ -41,6 +42,7 @@ impl Source {
             Source::Example => "an example cluster".to_owned(),
             Source::Running(..) => "the running cluster".to_owned(),
             Source::Files(from) => match from.files() {
+                [file] if input::is_standard_input(file) => "standard input".to_owned(),
                 [file] => file.file_name().unwrap_or(file.as_os_str()).display().to_string(),
                 files => count(files.len(), "file"),
             },
@@ -64,29 +66,35 @@ impl Source {
     pub(super) fn pause(&self) -> Option<Duration> {
         match self {
             Source::Example => None,
-            // Standard input ends.
-            Source::Files(from) => from.files().iter().all(|file| file.exists()).then_some(LOOK),
+            // Standard input and pipes end.
+            Source::Files(from) => {
+                let is_kept = |file: &PathBuf| file.is_file() || file.is_dir();
+                from.files().iter().all(is_kept).then_some(LOOK)
+            }
             Source::Running(_, refresh) => Some(*refresh),
         }
     }
 
     /// What the source looked like when it was read: equal stamps need no further reading. A running cluster has none.
-    pub(super) fn stamp(&self) -> Option<Stamp> {
-        let Source::Files(from) = self else { return None };
-        let mut paths = Vec::new();
-        for path in from.files() {
-            match std::fs::read_dir(path) {
-                Ok(entries) => paths.extend(entries.filter_map(|entry| Some(entry.ok()?.path()))),
-                Err(_) => paths.push(path.clone()),
+    ///
+    /// # Errors
+    ///
+    /// A file has become something else, such as a pipe, from which reading could block for ever.
+    pub(super) fn stamp(&self) -> Result<Option<Stamp>, CommandError> {
+        let Source::Files(from) = self else { return Ok(None) };
+        let mut stamp = Stamp::new();
+        for root in from.files() {
+            for file in input::files(root)? {
+                let found = std::fs::metadata(&file);
+                let found =
+                    found.map_err(|error| CommandError::Open { file: file.clone(), error })?;
+                if !found.is_file() && !input::is_standard_input(&file) {
+                    let what = "not a regular file: it is not read again".to_owned();
+                    return Err(CommandError::File { file, what });
+                }
+                stamp.push((file, found.modified().ok(), found.len()));
             }
         }
-        paths.sort();
-        let stamp = |path: PathBuf| {
-            let found = std::fs::metadata(&path).ok();
-            let size = found.as_ref().map_or(0, std::fs::Metadata::len);
-            let time = found.and_then(|found| found.modified().ok());
-            (path, time, size)
-        };
-        Some(paths.into_iter().map(stamp).collect())
+        Ok(Some(stamp))
     }
 }

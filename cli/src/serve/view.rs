@@ -18,7 +18,7 @@ use crate::inspect::audit;
 use crate::names::did_you_mean;
 use crate::policy::Rules;
 use crate::selection::zones;
-use crate::what_if::{Asked, Change, Checkpoint};
+use crate::what_if::{Asked, Change, Checkpoint, Room};
 
 /// The time for trying changes in an explanation: the default of `portolan explain`.
 const TIME: Duration = Duration::from_millis(200);
@@ -105,7 +105,12 @@ impl View {
     }
 
     /// The numbers of nodes and pods, and the sums of their resources. O(nodes).
-    pub(super) fn summary(&self, source: &str, session: Option<&str>) -> Value {
+    pub(super) fn summary(
+        &self,
+        source: &str,
+        session: Option<&str>,
+        error: Option<&str>,
+    ) -> Value {
         let columns = Columns::of(self.cluster());
         let mut sums = vec![(0.0, 0.0); columns.len()];
         for node in self.cluster().nodes() {
@@ -126,6 +131,7 @@ impl View {
             "taken": self.taken.to_string(),
             "source": source,
             "session": session,
+            "error": error,
             "nodes": nodes,
             "pods": pods,
             "pending": pending,
@@ -186,20 +192,21 @@ impl View {
         Ok(self.with_generation(&self.inquiry(rules).named(pod, &self.loaded())?))
     }
 
-    /// Where further copies of a pod fit after the pending pods, by pool and zone.
+    /// Where further copies of a pod fit, by pool and zone, as `portolan what-if --fit-more` counts them.
     pub(super) fn headroom(
         &self,
-        like: &Pod,
+        like: Pod,
         rules: &Rules,
         is_wanted: &Arc<AtomicBool>,
     ) -> Result<Value, CommandError> {
-        let (placed, not_simulated) = self.asked(rules, is_wanted).room(like, MOST_COPIES)?;
+        let Room { now, nodes, cluster, not_simulated } =
+            self.asked(rules, is_wanted).room(like, MOST_COPIES)?;
         let mut by: BTreeMap<(Option<&str>, Option<&str>), (BTreeSet<&Name>, usize)> =
             BTreeMap::new();
-        for name in &placed {
-            let node = self.cluster().node(name).and_then(|info| info.node());
-            let place = node.map_or((None, None), |node| (pool(node), zones(node).next()));
-            let (nodes, copies) = by.entry(place).or_default();
+        for name in &nodes {
+            let node = cluster.node(name).and_then(|info| info.node());
+            let of = node.map_or((None, None), |node| (pool(node), zones(node).next()));
+            let (nodes, copies) = by.entry(of).or_default();
             nodes.insert(name);
             *copies += 1;
         }
@@ -208,8 +215,9 @@ impl View {
         });
         Ok(json!({
             "generation": self.generation,
-            "count": placed.len(),
-            "is_complete": placed.len() < MOST_COPIES,
+            "count": nodes.len(),
+            "now": now,
+            "is_complete": nodes.len() < MOST_COPIES,
             "by": by.collect::<Vec<_>>(),
             "not_simulated": not_simulated,
         }))
@@ -245,7 +253,7 @@ impl View {
             let what = "the audit examines the cluster as it was read, not that of a session";
             return Err(CommandError::Usage(what.to_owned()));
         }
-        let contents = self.contents.clone();
+        let contents = self.contents.as_read();
         Ok(self.with_generation(&audit::examined(contents, &rules.config, &rules.godel)?))
     }
 }

@@ -74,8 +74,8 @@ pub(super) struct Scaled {
 pub(super) struct FitMore {
     pub(super) pod: Name,
     pub(super) now: usize,
-    /// At the second moment.
-    pub(super) later: usize,
+    /// The nodes of the copies at the second moment.
+    pub(super) nodes: Vec<Name>,
 }
 
 /// A drained node.
@@ -158,14 +158,15 @@ impl Answer {
     /// The answers to questions that are not about the pods of the cluster. If the change does no harm, they are all
     /// that was asked.
     fn findings(&self) -> Vec<String> {
-        let more = self.fit_more.as_ref().map(|FitMore { pod, now, later }| {
+        let more = self.fit_more.as_ref().map(|FitMore { pod, now, nodes }| {
+            let later = nodes.len();
             let when = match self.later {
-                Some((at, _)) if now != later => format!(" {} ({now} now)", at.when()),
+                Some((at, _)) if *now != later => format!(" {} ({now} now)", at.when()),
                 _ => String::new(),
             };
             format!(
                 "the cluster has room for {} like {}{when}",
-                count(*later, "more pod"),
+                count(later, "more pod"),
                 line(pod)
             )
         });

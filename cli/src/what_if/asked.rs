@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::{CommandFactory, Parser};
+use portolan::cache::Snapshot;
 use portolan::model::{Name, Pod};
 use portolan_k8s::PodController;
 use serde_json::{Map, Value, json};
 
 use super::nodes::Copies;
-use super::question::{self, Answered, Question};
+use super::question::{Answered, Like, Question};
 use super::start::Base;
-use super::{Change, Checkpoint, report, unsimulated};
+use super::{Change, Checkpoint, report};
 use crate::cluster::{Added, Contents};
 use crate::error::CommandError;
 use crate::names::did_you_mean;
@@ -73,29 +74,36 @@ impl<'q> Asked<'q> {
         Checkpoint::after(&start.world)
     }
 
-    /// The nodes on which up to `limit` copies of a pod would be placed after the pending pods, and what was not
-    /// simulated.
-    pub(crate) fn room(
-        &self,
-        like: &Pod,
-        limit: usize,
-    ) -> Result<(Vec<Name>, Vec<String>), CommandError> {
+    /// Counts up to `limit` more copies of a pod, as `--fit-more` does.
+    pub(crate) fn room(&self, pod: Pod, limit: usize) -> Result<Room, CommandError> {
         let Asked(base) = self;
-        let cluster = match base.from.settled.get() {
-            Some(cluster) => cluster,
-            None => {
-                let cluster = self.settled()?.cluster;
-                base.from.settled.get_or_init(|| cluster)
-            }
-        };
-        let profiles = base.start(None)?.world.record.profiles;
-        let claims = base.from.claims.as_ref();
-        let nodes = question::room(cluster, &profiles, (like, claims), limit);
-        Ok((nodes, unsimulated::copies(like, cluster).into_iter().collect()))
+        let change = &Change::from_json(&Map::new()).map_err(CommandError::Usage)?;
+        let like = Like { pod, claims: base.from.claims.clone(), limit };
+        let question = Question { base, change, without: base.without_change()? };
+        let Answered { answer, cluster, .. } =
+            question.answer(Added::default(), Some(&like), None)?;
+        let (now, nodes) = answer.fit_more.map_or((0, Vec::new()), |it| (it.now, it.nodes));
+        Ok(Room { now, nodes, cluster, not_simulated: answer.unsimulated })
     }
 }
 
+/// The copies of a pod that fit.
+pub(crate) struct Room {
+    /// Their number now.
+    pub(crate) now: usize,
+    /// Their nodes when pods that are being deleted have ended.
+    pub(crate) nodes: Vec<Name>,
+    /// The cluster at that moment.
+    pub(crate) cluster: Arc<Snapshot>,
+    pub(crate) not_simulated: Vec<String>,
+}
+
 impl Change {
+    /// Whether the question leaves the cluster as it is.
+    pub(crate) fn is_only_a_question(&self) -> bool {
+        self.each.is_some() || self.consolidate
+    }
+
     /// The controllers after the change, unless it concerns none.
     pub(super) fn controllers(&self, before: &[PodController]) -> Option<Vec<PodController>> {
         if self.remove.is_empty() && self.scale.is_empty() {

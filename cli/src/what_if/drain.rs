@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use portolan::cache::Cluster;
+use portolan::cache::{Cluster, PodInfo};
 use portolan::model::{Name, Node, Pod, Uid};
 use portolan::scheduler::drain::{self, DrainOptions, Stays};
 
@@ -166,14 +166,17 @@ impl<'c> Drains<'c> {
         uses.into_iter().map(|(at, of)| (self.limits.name(at), of)).collect()
     }
 
-    /// Evicts the pods of a cordoned node as far as possible. Call [`Drains::end`] after the last node.
+    /// Evicts the pods of a cordoned node as far as possible: those that are on it now, as `kubectl drain` lists them
+    /// once. A replacement that tolerates the cordon may return. Call [`Drains::end`] after the last node.
     pub(super) fn run(&mut self, node: &Name, world: &mut World) -> Result<Outcome, CommandError> {
         let mut reader = world.reader()?;
         let mut outcome = Outcome::default();
         self.note_kinds(reader.refresh(), node);
+        let listed = reader.refresh().node(node).into_iter().flat_map(|info| info.pods());
+        let mut listed: HashSet<Uid> = listed.map(|pod| pod.uid()).collect();
         loop {
             self.limits.follow(reader.refresh(), &mut world.record);
-            let (going, blocked) = self.round(reader.refresh(), node, &world.record);
+            let (going, blocked) = self.round(reader.refresh(), (node, &listed), &world.record);
             if going.is_empty() {
                 outcome.blocked = blocked;
                 return Ok(outcome);
@@ -185,6 +188,9 @@ impl<'c> Drains<'c> {
                 self.uses.entry(budget).or_default().waits += 1;
             }
             outcome.evicted += going.len();
+            for pod in &going {
+                listed.remove(&pod.uid);
+            }
             self.aside.take(world)?;
             for pod in &going {
                 world.remove(pod)?;
@@ -210,17 +216,19 @@ impl<'c> Drains<'c> {
         }
     }
 
-    /// The pods that may be evicted now, and those that block the drain. A pod that is being deleted is not evicted:
-    /// the drain waits for its end.
+    /// The listed pods that may be evicted now, and those that block the drain. A pod that is being deleted is not
+    /// evicted: the drain waits for its end.
     fn round(
         &mut self,
         cluster: &Cluster,
-        node: &Name,
+        (node, listed): (&Name, &HashSet<Uid>),
         record: &Record,
     ) -> (Vec<Pod>, Vec<(Pod, Stays)>) {
         let (mut going, mut blocked) = (Vec::new(), Vec::new());
         let Some(info) = cluster.node(node) else { return (going, blocked) };
-        let mut pods: Vec<_> = info.pods().filter(|pod| pod.deletion_time().is_none()).collect();
+        let is_meant =
+            |pod: &PodInfo<'_>| pod.deletion_time().is_none() && listed.contains(&pod.uid());
+        let mut pods: Vec<_> = info.pods().filter(is_meant).collect();
         pods.sort_by(|a, b| (a.namespace(), a.name()).cmp(&(b.namespace(), b.name())));
         let mut taken = HashMap::new();
         for info in pods {

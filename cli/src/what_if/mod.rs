@@ -55,7 +55,7 @@ use portolan::model::{Name, Pod};
 use portolan::scheduler::drain::Stays;
 
 #[cfg(feature = "cluster")]
-pub(crate) use asked::Asked;
+pub(crate) use asked::{Asked, Room};
 pub(crate) use change::Change;
 #[cfg(feature = "cluster")]
 pub(crate) use start::Checkpoint;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use portolan::WhatIf;
 use portolan::cache::{Cluster, Snapshot};
 use portolan::metrics::Metrics;
-use portolan::model::{Name, Pod};
+use portolan::model::Pod;
 use portolan::scheduler::drain::DrainOptions;
-use portolan::{AlgorithmConfig, Framework, Profiles, WhatIf};
 use portolan_k8s::{PodController, Scales};
 
 use crate::error::CommandError;
@@ -52,8 +52,9 @@ pub(super) fn answer(arguments: &Arguments) -> Result<Answer, CommandError> {
     let (from, is_wanted) = (Arc::new(Checkpoint::of(&loaded)), Arc::new(AtomicBool::new(true)));
     let base = Base { rules, contents: &loaded.contents, from, is_wanted };
     let question = Question { base: &base, change, without: base.without_change()? };
-    let like = like.map(|(like, devices)| {
-        (like, loaded.claims.as_ref().map(|claims| claims.with_templates(&devices)))
+    let like = like.map(|(pod, devices)| {
+        let claims = loaded.claims.as_ref().map(|claims| claims.with_templates(&devices));
+        Like { pod, claims, limit: MOST }
     });
     let Answered { answer, world, cluster } =
         question.answer(added, like.as_ref(), metrics::of(&sink))?;
@@ -293,32 +294,31 @@ impl<'q> Question<'q> {
     }
 }
 
-/// A pod whose copies are counted, and the controller of their claims.
-type Like = (Pod, Option<ClaimController>);
-
-/// Counts the copies of a pod that fit.
-fn count_more((like, claims): &Like, start: &Start, changed: &Changed<'_>, answer: &mut Answer) {
-    answer.unsimulated.extend(unsimulated::copies(like, &changed.later));
-    let profiles = &start.world.record.profiles;
-    let count = |cluster: &Snapshot| room(cluster, profiles, (like, claims.as_ref()), MOST).len();
-    let later = count(&changed.later);
-    let now = if answer.later.is_some() { count(&changed.now) } else { later };
-    answer.fit_more = Some(FitMore { pod: like.name.clone(), now, later });
+/// A pod whose copies are counted.
+pub(super) struct Like {
+    pub(super) pod: Pod,
+    /// The controller of its claims.
+    pub(super) claims: Option<ClaimController>,
+    /// The most copies.
+    pub(super) limit: usize,
 }
 
-/// The nodes on which up to `limit` copies of a pod would be placed.
-pub(super) fn room(
-    cluster: &Snapshot,
-    profiles: &Profiles<(Arc<Framework>, AlgorithmConfig)>,
-    (like, claims): (&Pod, Option<&ClaimController>),
-    limit: usize,
-) -> Vec<Name> {
-    let like = Pod { node_name: None, ..like.clone() };
-    let Some((framework, config)) = profiles.get(&like).or_else(|| profiles.iter().next()) else {
-        return Vec::new();
+/// Counts the copies of a pod that fit.
+fn count_more(like: &Like, start: &Start, changed: &Changed<'_>, answer: &mut Answer) {
+    let Like { pod, claims, limit } = like;
+    answer.unsimulated.extend(unsimulated::copies(pod, &changed.later));
+    let pod = Pod { node_name: None, ..pod.clone() };
+    let profiles = &start.world.record.profiles;
+    let Some((framework, config)) = profiles.get(&pod).or_else(|| profiles.iter().next()) else {
+        return;
     };
-    let mut what_if = WhatIf::new(cluster, framework.clone(), config.clone());
-    fit_more(&mut what_if, claims, &like, limit)
+    let copies = |cluster: &Snapshot| {
+        let mut what_if = WhatIf::new(cluster, framework.clone(), config.clone());
+        fit_more(&mut what_if, claims.as_ref(), &pod, *limit)
+    };
+    let nodes = copies(&changed.later);
+    let now = if answer.later.is_some() { copies(&changed.now).len() } else { nodes.len() };
+    answer.fit_more = Some(FitMore { pod: pod.name, now, nodes });
 }
 
 /// Refuses options that contradict each other.

@@ -340,8 +340,8 @@ pub(super) fn json(answer: &Answer) -> Value {
     if let Some(each) = &answer.each {
         result["each"] = each_json(each);
     }
-    if let Some(FitMore { pod, now, later }) = &answer.fit_more {
-        result["fit_more"] = json!({ "pod": &**pod, "count": later });
+    if let Some(FitMore { pod, now, nodes }) = &answer.fit_more {
+        result["fit_more"] = json!({ "pod": &**pod, "count": nodes.len() });
         if answer.later.is_some() {
             result["fit_more"]["now"] = json!(now);
         }

@@ -35,9 +35,6 @@ pub(crate) struct Checkpoint {
     pub(crate) claims: Option<ClaimController>,
     /// What becomes of the cluster without a change: now, and when the pods that are being deleted have ended.
     without: OnceLock<[Outcome; 2]>,
-    /// The cluster after the pending pods were tried.
-    #[cfg(feature = "cluster")]
-    pub(super) settled: OnceLock<Arc<Snapshot>>,
 }
 
 /// What the simulations of a question have in common.
@@ -75,8 +72,6 @@ impl Checkpoint {
             creation: Creation::of(contents, cluster),
             claims: claims.clone(),
             without: OnceLock::new(),
-            #[cfg(feature = "cluster")]
-            settled: OnceLock::new(),
         }
     }
 
@@ -91,8 +86,6 @@ impl Checkpoint {
             cluster,
             claims: world.simulation.claims.clone(),
             without: OnceLock::new(),
-            #[cfg(feature = "cluster")]
-            settled: OnceLock::new(),
         })
     }
 }
