@@ -309,11 +309,11 @@ fn pages_of_other_origins_and_hosts_get_nothing() {
     let server = Server::start(&["--cluster", &cluster("origins")]);
     let post = |kind: &str| {
         format!(
-            "POST /api/v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\nContent-Length: 2\r\n\r\n{{}}"
+            "POST /api/v1/what-if HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\nContent-Length: 2\r\n\r\n{{}}"
         )
     };
     assert!(raw(&server, &post("text/plain")).starts_with("HTTP/1.1 415"));
-    assert!(raw(&server, &post("application/json; charset=utf-8")).starts_with("HTTP/1.1 201"));
+    assert!(raw(&server, &post("application/json; charset=utf-8")).starts_with("HTTP/1.1 200"));
     let rebound = "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n";
     assert!(raw(&server, rebound).starts_with("HTTP/1.1 403"));
     let from = |site: &str, path: &str| {
