@@ -260,14 +260,6 @@ fn fields(headers: &HeaderMap, body: &Bytes) -> Result<Map<String, Value>, Probl
     }
 }
 
-/// The text of a field, which must be the only field.
-fn only_text(fields: &Map<String, Value>, name: &str) -> Result<String, Problem> {
-    match (fields.get(name), fields.len()) {
-        (Some(Value::String(text)), 1) => Ok(text.clone()),
-        _ => Err(Problem::invalid(format!("the body must have the field {name:?}, a text, alone"))),
-    }
-}
-
 async fn summary(State(app): Shared, Query(of): Query<Of>) -> Answer {
     let view = app.view(&of)?;
     let summary = move || {
@@ -301,8 +293,17 @@ async fn explain(
     body: Bytes,
 ) -> Answer {
     let view = app.view(&of)?;
-    let pod = only_text(&fields(&headers, &body)?, "pod")?;
-    Ok(text(work(&app, move |app, _| Ok(view.explain(&pod, &app.rules)?)).await?))
+    let fields = fields(&headers, &body)?;
+    let field = |name: &str| fields.get(name).and_then(Value::as_str).map(str::to_owned);
+    let (Some(pod), namespace) = (field("pod"), field("namespace")) else {
+        return Err(Problem::invalid("the body must have the field \"pod\", a text"));
+    };
+    if fields.len() > 1 + usize::from(namespace.is_some()) {
+        return Err(Problem::invalid("the only other field is \"namespace\", a text"));
+    }
+    let explanation =
+        work(&app, move |app, _| Ok(view.explain(&pod, namespace.as_deref(), &app.rules)?));
+    Ok(text(explanation.await?))
 }
 
 async fn headroom(

@@ -188,8 +188,14 @@ impl View {
     }
 
     /// Why a pod is pending, as `portolan explain` prints it.
-    pub(super) fn explain(&self, pod: &str, rules: &Rules) -> Result<String, CommandError> {
-        Ok(self.with_generation(&self.inquiry(rules).named(pod, &self.loaded())?))
+    pub(super) fn explain(
+        &self,
+        pod: &str,
+        namespace: Option<&str>,
+        rules: &Rules,
+    ) -> Result<String, CommandError> {
+        let inquiry = Inquiry { namespace, ..self.inquiry(rules) };
+        Ok(self.with_generation(&inquiry.named(pod, &self.loaded())?))
     }
 
     /// Where further copies of a pod fit, by pool and zone, as `portolan what-if --fit-more` counts them.
@@ -201,8 +207,7 @@ impl View {
     ) -> Result<Value, CommandError> {
         let Room { now, nodes, cluster, not_simulated } =
             self.asked(rules, is_wanted).room(like, MOST_COPIES)?;
-        let mut by: BTreeMap<(Option<&str>, Option<&str>), (BTreeSet<&Name>, usize)> =
-            BTreeMap::new();
+        let mut by: BTreeMap<Place<'_>, (BTreeSet<&Name>, usize)> = BTreeMap::new();
         for name in &nodes {
             let node = cluster.node(name).and_then(|info| info.node());
             let of = node.map_or((None, None), |node| (pool(node), zones(node).next()));
@@ -257,6 +262,9 @@ impl View {
         Ok(self.with_generation(&audit::examined(contents, &rules.config, &rules.godel)?))
     }
 }
+
+/// The pool and the zone of a node.
+type Place<'c> = (Option<&'c str>, Option<&'c str>);
 
 /// The resources that nodes have, each with a column in the lists of nodes and pods.
 struct Columns {

@@ -178,6 +178,9 @@ fn every_route_matches_its_schema_and_the_program() {
     let same = printed(&["explain", "--pod", "shop/large", "--cluster", &cluster]);
     assert_eq!(without_additions(explained), same);
 
+    let named = json!({"pod": "large", "namespace": "shop"});
+    assert_eq!(server.post("/api/v1/explain", &named)["pod"], "shop/large");
+
     let headroom = server.post("/api/v1/headroom", &json!({"pod": "shop/web-1"}));
     assert_matches("Headroom", &headroom);
     let by = json!([
@@ -195,6 +198,14 @@ fn every_route_matches_its_schema_and_the_program() {
     assert_eq!(answer["headline"], table.lines().next().expect("a line"));
     assert_eq!(without_additions(answer), printed(&arguments));
 
+    for change in [
+        json!({"each": "zone"}),
+        json!({"consolidate": true}),
+        json!({"upgrade": "all", "add": "1xn1", "scale": "rs/web=4"}),
+        json!({"drain": "n1", "remove": "pod/large"}),
+    ] {
+        assert_matches("Answer", &server.post("/api/v1/what-if", &change));
+    }
     assert_matches("Audit", &server.get("/api/v1/audit"));
     assert_eq!(server.get("/api/v1/openapi.json"), *DOCUMENT);
     assert_eq!(server.get("/healthz"), "ok");
@@ -253,6 +264,7 @@ fn wrong_requests_have_problem_documents_and_change_nothing() {
         ("explain", json!({"pod": "shop/none"}), 422, "does not exist"),
         ("explain", json!({"pod": secret}), 422, "does not exist"),
         ("explain", json!({"pods": "shop/web-1"}), 422, "must have the field \"pod\""),
+        ("explain", json!({"pod": "web", "name": "x"}), 422, "the only other field"),
         ("explain", json!([1]), 400, "must be a JSON object"),
         ("headroom", json!({"requests": {"cpu": "many"}}), 422, "many"),
         ("headroom", json!({"requests": 3}), 422, "requests"),
