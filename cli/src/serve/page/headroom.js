@@ -1,7 +1,7 @@
 // Headroom: how many more pods of a shape fit, by pool and zone.
 
 import { Latest, post } from './api.js';
-import { announce, answer, count, el, table, whole } from './dom.js';
+import { announce, answer, count, el, LISTED, rest, table, whole } from './dom.js';
 
 /** Returns the question by requests. */
 export function headroom() {
@@ -47,12 +47,16 @@ export async function run(box, latest, body, text = 'Counting…') {
     text,
     () => latest.run((signal) => post('headroom', body, { signal })),
     (found) => [
-      el(
-        'p',
-        { class: 'headline' },
-        `${count(found.count, 'more pod')} of this shape`,
-        found.count === 1 ? ' fits' : ' fit',
-      ),
+      el('p', { class: 'headline' }, headline(found)),
+      // An older server gives neither `now` nor `not_simulated`.
+      found.now !== undefined &&
+        found.now !== found.count &&
+        el(
+          'p',
+          null,
+          `${whole(found.now)} of them ${found.now === 1 ? 'fits' : 'fit'} now, `,
+          'before the terminating pods have ended.',
+        ),
       found.by.length > 0 &&
         table(
           'By pool and zone',
@@ -64,7 +68,22 @@ export async function run(box, latest, body, text = 'Counting…') {
           ],
           [...found.by].sort((a, b) => b.count - a.count),
         ),
+      found.not_simulated?.length > 0 && [
+        el('h3', null, 'Not simulated'),
+        el(
+          'ul',
+          null,
+          found.not_simulated.slice(0, LISTED).map((it) => el('li', null, it)),
+        ),
+        rest(found.not_simulated.length),
+      ],
     ],
   );
-  if (found && text) announce(`${count(found.count, 'more pod')} of this shape`);
+  if (found && text) announce(headline(found));
+}
+
+/** The count, which is a lower bound if the server ended counting before a copy did not fit. */
+function headline({ count: all, is_complete: isComplete }) {
+  const text = `${count(all, 'more pod')} of this shape ${all === 1 ? 'fits' : 'fit'}`;
+  return isComplete === false ? `at least ${text}` : text;
 }
