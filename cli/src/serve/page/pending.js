@@ -51,10 +51,10 @@ export default function create(root) {
       isRefresh ? null : 'Explaining the pending pods…',
       () => latest.run((signal) => get('pending', { signal })),
       (found) => {
-        const fit = found.groups.filter((it) => it.fits_on > 0);
+        const fit = found.groups.reduce((sum, it) => sum + (it.fits_on > 0 ? it.pods.length : 0), 0);
         status.textContent = found.pending
           ? `${count(found.pending, 'pod')} pending in ${count(found.groups.length, 'group')}, ` +
-            `of which ${whole(fit.length)} ${fit.length === 1 ? 'fits' : 'fit'} a node now.`
+            `of which ${whole(fit)} would fit alone.`
           : '';
         const groups = [...found.groups].sort((a, b) => b.pods.length - a.pods.length);
         return [
@@ -79,7 +79,7 @@ export default function create(root) {
       { class: 'card group', href: href('pending', { pod: first }), 'data-pods': JSON.stringify(group.pods) },
       el('span', { class: 'count' }, whole(group.pods.length), el('span', { class: 'quiet' }, ' pods')),
       el('span', { class: 'of' }, group.of),
-      group.message === null
+      group.fits_on > 0
         ? el('span', { class: 'cause good' }, `fits on ${count(group.fits_on, 'node')} now`)
         : el('span', { class: 'cause' }, causes(group.message)),
     );
