@@ -90,7 +90,7 @@ export class Question {
     for (const { key, kind } of PARTS.flatMap(({ fields }) => fields)) {
       const input = this.#inputs.get(key);
       if (kind === 'check' && input.checked) question[key] = true;
-      else if (kind === 'list' && input.value.trim()) question[key] = input.value.trim().split(/[\s;]+/);
+      else if (kind === 'list' && input.value.trim()) question[key] = split(input.value);
       else if (kind !== 'check' && kind !== 'list' && input.value.trim()) question[key] = input.value.trim();
     }
     // These two only qualify other fields.
@@ -106,7 +106,7 @@ export class Question {
     for (const { key, kind } of PARTS.flatMap(({ fields }) => fields)) {
       const input = this.#inputs.get(key);
       if (kind === 'check') input.checked = question[key] === true;
-      else input.value = kind === 'list' ? (question[key] ?? []).join(' ') : (question[key] ?? '');
+      else input.value = [question[key] ?? []].flat().join(' '); // The API takes a text for a list of one.
     }
   }
 
@@ -126,6 +126,14 @@ export class Question {
       ? el('label', { class: 'check' }, input, label)
       : el('div', { class: 'field' }, el('label', { for: id }, label), input);
   }
+}
+
+/**
+ * The entries of a list: split at blanks and semicolons, except in a selector such as `pool in (a, b)` or
+ * `pool notin (a)`.
+ */
+export function split(text) {
+  return text.match(/(?:[^\s;(]|\([^)]*\)?|\s+(?:not)?in\s*(?=\())+/g) ?? [];
 }
 
 const VERBS = {

@@ -32,8 +32,15 @@ export default function create(root) {
     split.classList.toggle('answered', Boolean(params.ask ?? session()));
     const key = JSON.stringify([session(), params.ask]);
     if (params.ask && question) ask(question);
+    else if (params.ask) refuse();
     else if (key !== shown) previous();
     shown = key;
+  }
+
+  function refuse() {
+    latest.cancel();
+    const detail = 'Its part ask must be a JSON object, such as {"drain": ["n1"]}.';
+    fill(result, failure({ title: 'The address has no question', detail }));
   }
 
   async function ask(question) {
@@ -124,7 +131,7 @@ export default function create(root) {
 function parse(text) {
   try {
     const value = JSON.parse(text);
-    return value && typeof value === 'object' ? value : null;
+    return value && typeof value === 'object' && !Array.isArray(value) ? value : null;
   } catch {
     return null;
   }
