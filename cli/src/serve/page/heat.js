@@ -11,6 +11,10 @@ import { go, route } from './route.js';
 const ROW = 22;
 const FITS = 'fits';
 
+// One picture is shown at a time: a listener for each would keep the nodes of all of them.
+let repaint = () => {};
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => repaint());
+
 /** Returns the picture of an explanation. */
 export function heat({ nodes, fits_on: fits }) {
   const names = Object.keys(nodes);
@@ -99,12 +103,7 @@ export function heat({ nodes, fits_on: fits }) {
     go('fleet', { session: route().params.session, node: nodeAt(event) }),
   );
   new ResizeObserver(paint).observe(canvas);
-  const theme = matchMedia('(prefers-color-scheme: dark)');
-  theme.addEventListener('change', function repaint() {
-    // The next explanation replaces this one.
-    if (canvas.isConnected) paint();
-    else theme.removeEventListener('change', repaint);
-  });
+  repaint = paint;
 
   const all = new Map(plugins);
   return el(
