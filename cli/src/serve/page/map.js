@@ -55,10 +55,11 @@ export class FleetMap {
     this.#listen();
   }
 
-  /** Shows the nodes. The camera stays if their number and groups do not change. */
+  /** Shows the nodes. The camera stays if their names, zones and pools do not change. */
   set(nodes, resources, flags) {
-    const isSame =
-      nodes.length === this.#nodes.length && nodes.every((it, at) => it.name === this.#nodes[at].name);
+    const isInPlace = (it, at) =>
+      ['name', 'zone', 'pool'].every((field) => it[field] === this.#nodes[at][field]);
+    const isSame = nodes.length === this.#nodes.length && nodes.every(isInPlace);
     [this.#nodes, this.#resources, this.#flags] = [nodes, resources, flags];
     if (!isSame || !this.#plan) {
       this.#zones = group(nodes);
@@ -469,7 +470,7 @@ export class FleetMap {
       },
       pan: (x, y) => this.pan(x, y),
       zoom: (factor, x, y) => this.zoom(factor, x, y),
-      step: (x, y) => this.#goTo(this.#next(x, y)),
+      step: (x, y) => this.#goTo(this.#cursor < 0 ? 0 : this.#next(x, y)),
       enter: () => this.#cursor >= 0 && this.#on.open(this.#cursor),
       toggle: () => this.#cursor >= 0 && this.#on.select([this.#cursor], true),
       fit: () => this.fit(),
