@@ -26,16 +26,15 @@ const MOVES = [
   { key: 'removed', title: 'Removed', columns: [pod, from] },
 ];
 
-/** Returns the nodes of an answer. */
-export function outcome(answer) {
+/** Returns the nodes of an answer to a question. */
+export function outcome(answer, question) {
   return [
     el('p', { class: `headline ${answer.ok ? 'good' : 'bad'}` }, answer.headline),
     figures(answer),
     answer.upgrade && upgrade(answer),
-    answer.rollouts.length > 0 && rollouts(answer.rollouts),
     answer.budgets.length > 0 && budgets(answer.budgets),
     answer.consolidate && consolidation(answer.consolidate),
-    answer.each && failures(answer.each, 'Failures, the worst first', LISTED),
+    answer.each && failures(answer.each, 'Failures, the worst first', { isLossAccepted: question.force }),
     CAUSES.map((part) => rows(part, answer[part.key] ?? [])),
     balance(answer),
     MOVES.map((part) => rows(part, answer[part.key] ?? [])),
@@ -56,30 +55,25 @@ export function outcome(answer) {
   ];
 }
 
-/** The failures of nodes or zones. */
-export function failures({ failures: all, nodes_without_zone: without }, caption, limit) {
-  const harm = (it) => new Set([...it.during, ...it.after, ...it.lost]).size;
-  const harmful = all.filter((it) => harm(it) > 0);
-  if (!harmful.length)
-    return el(
-      'p',
-      { class: 'headline good' },
-      `Each of ${whole(all.length)} can fail without harm to a pod.`,
-    );
+/** The failures of nodes or zones that harm pods. The first line of the answer counts the others. */
+export function failures({ failures: all, nodes_without_zone: without }, caption, { limit, isLossAccepted }) {
+  const harmed = (it) => [...new Set([...(isLossAccepted ? [] : it.lost), ...it.during, ...it.after])];
+  const rows = all.map((it) => ({ ...it, harmed: harmed(it) })).filter((it) => it.harmed.length > 0);
   return [
-    table(
-      caption,
-      [
-        { head: 'failure', cell: (it) => it.name },
-        { head: 'nodes', number: true, cell: (it) => whole(it.nodes.length) },
-        { head: 'without a node during the outage', number: true, cell: (it) => whole(it.during.length) },
-        { head: 'without a node after it', number: true, cell: (it) => whole(it.after.length) },
-        { head: 'lost', number: true, cell: (it) => whole(it.lost.length) },
-        { head: 'pods', cell: (it) => pods([...it.lost, ...it.during]) },
-      ],
-      harmful,
-      { limit },
-    ),
+    rows.length > 0 &&
+      table(
+        caption,
+        [
+          { head: 'failure', cell: (it) => it.name },
+          { head: 'nodes', number: true, cell: (it) => whole(it.nodes.length) },
+          { head: 'without a node during the outage', number: true, cell: (it) => whole(it.during.length) },
+          { head: 'without a node after it', number: true, cell: (it) => whole(it.after.length) },
+          { head: 'lost', number: true, cell: (it) => whole(it.lost.length) },
+          { head: 'harmed pods', cell: (it) => pods(it.harmed) },
+        ],
+        rows,
+        { limit },
+      ),
     without > 0 && el('p', { class: 'hint' }, `${count(without, 'node')} without a zone did not fail.`),
   ];
 }
@@ -219,19 +213,6 @@ function balance(answer) {
     ),
     all.length > shown.length &&
       el('p', { class: 'rest' }, `${shown.length} of ${count(all.length, 'node')} shown`),
-  );
-}
-
-function rollouts(all) {
-  return table(
-    'Rollouts',
-    [
-      { head: 'controller', cell: (it) => it.controller },
-      { head: 'pods', number: true, cell: (it) => whole(it.pods) },
-      { head: 'replaced', number: true, cell: (it) => whole(it.done) },
-      { head: 'state', cell: (it) => (it.why ? `hangs: ${it.why}` : it.started ? 'ends' : 'did not start') },
-    ],
-    all,
   );
 }
 

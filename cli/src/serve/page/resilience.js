@@ -66,7 +66,11 @@ export default function create(root) {
       () => latest.run((signal) => post('what-if', question, { signal })),
       (found) => [
         el('p', { class: `headline ${found.ok ? 'good' : 'bad'}` }, found.headline),
-        found.each && failures(found.each, `The ${domain}s whose failure harms most pods`, WORST),
+        found.each &&
+          failures(found.each, `The ${domain}s whose failure harms most pods`, {
+            limit: WORST,
+            isLossAccepted: question.force,
+          }),
         el(
           'p',
           { class: 'hint' },

@@ -65,7 +65,7 @@ export default function create(root) {
           ),
           el('div', { class: 'tools' }, keep, share('what-if', found)),
           state,
-          outcome(found),
+          outcome(found, question),
         ];
       },
     );
@@ -119,7 +119,7 @@ export default function create(root) {
           'The answer that made this session. New questions start from its cluster.',
         ),
         el('div', { class: 'tools' }, share(`session-${brief(id)}`, found.answer)),
-        outcome(found.answer),
+        outcome(found.answer, found.change),
       ],
     );
   }
