@@ -401,7 +401,7 @@ export default function create(root) {
       map.opened(node);
       side.hidden = !next.node;
       if (next.node) {
-        panel(side, next.node, fleet.resources, close);
+        panel(side, next.node, close);
         if (node >= 0) map.reveal(node);
       }
     };
@@ -415,7 +415,7 @@ export default function create(root) {
 
   async function refresh() {
     await load();
-    if (fleet && params.node) await panel(side, params.node, fleet.resources, close, true);
+    if (fleet && params.node) await panel(side, params.node, close, true);
   }
 
   return { show, refresh };

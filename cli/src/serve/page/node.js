@@ -7,13 +7,13 @@ import { go, href } from './route.js';
 const latest = new Latest();
 
 /** Shows the node in `box`, or refreshes it there. */
-export function panel(box, name, resources, close, isRefresh = false) {
+export function panel(box, name, close, isRefresh = false) {
   return answer(
     box,
     isRefresh ? null : `Loading ${name}…`,
     () => latest.run((signal) => get(`nodes/${encodeURIComponent(name)}`, { signal })),
     (node) => {
-      const rows = resources.map((it, at) => ({ it, at })).filter(({ at }) => node.allocatable[at] > 0);
+      const rows = node.resources.map((it, at) => ({ it, at })).filter(({ at }) => node.allocatable[at] > 0);
       const labels = Object.entries(node.labels);
       return [
         el(
