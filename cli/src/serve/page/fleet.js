@@ -52,6 +52,8 @@ export default function create(root) {
     oninput: () => {
       note({ q: search.value });
       find();
+      // A refresh must not move the map under the eyes of a person.
+      if (matches?.size === 1) map.reveal([...matches][0]);
     },
   });
   const found = el('span', { class: 'found', role: 'status' });
@@ -243,7 +245,6 @@ export default function create(root) {
     map.match(matches);
     found.textContent = matches ? `${whole(matches.size)} of ${count(fleet.nodes.length, 'node')}` : '';
     pick.hidden = !matches?.size;
-    if (matches?.size === 1) map.reveal([...matches][0]);
     arrange();
   }
 
@@ -359,7 +360,9 @@ export default function create(root) {
   /** Shows the selection, and what can be asked about it. */
   function choose() {
     const chosenNames = [...selected].map((node) => names[node]);
-    note({ select: chosenNames.length <= LINKED ? chosenNames.join(',') : null });
+    // The nodes may arrive after a switch to another view, whose address has no selection.
+    if (route().view === 'fleet')
+      note({ select: chosenNames.length <= LINKED ? chosenNames.join(',') : null });
     chosen.hidden = !chosenNames.length;
     const hand = (field, text) =>
       el(
