@@ -89,6 +89,7 @@ test('a change that helps is tried in the simulation', async () => {
     await page.locator('.headline:visible').first().waitFor();
     await page.getByRole('heading', { name: /remove pod\/small/ }).waitFor();
     await check('pending-tried');
+    assert.equal(await page.getByLabel('Namespace of these').inputValue(), 'team');
     await page
       .getByRole('table', { name: /Placed/ })
       .getByText('team/large')

@@ -23,7 +23,7 @@ export async function explanation(box, pod, isRefresh = false) {
         return [el('h2', null, found.pod), el('p', { class: 'headline' }, found.why ?? found.state)];
       return [
         el('h2', null, found.pod),
-        el('p', { class: `headline ${found.message ? 'bad' : 'good'}` }, found.why),
+        el('p', { class: `headline ${tone(found)}` }, found.why),
         el(
           'p',
           { class: 'hint' },
@@ -61,6 +61,15 @@ export async function explanation(box, pod, isRefresh = false) {
   );
   if (found && !isRefresh) announce(`${found.pod}: ${found.why ?? found.state}`);
   return found;
+}
+
+/**
+ * Whether the pod would be scheduled. A pod that nodes accept may still wait at a gate, and one that has finished has
+ * neither nodes nor a message.
+ */
+function tone({ state, fits_on: fits, why }) {
+  if (state === 'finished') return '';
+  return fits > 0 && !/(^|: )not (scheduled|evaluated)\b/.test(why) ? 'good' : 'bad';
 }
 
 function reasons(groups) {
@@ -140,18 +149,23 @@ function changes({ changes: all, changes_complete: isComplete, fits_on: fits }) 
 
 /**
  * The change as a what-if question, or null. Only evictions have one: the other changes edit the pod or a node, which
- * the API does not. A pod with a controller is created again when it is removed, as after an eviction. The question
- * names pods without their namespace; the server reports a name that several namespaces have.
+ * the API does not. A pod with a controller is created again when it is removed, as after an eviction. A question has
+ * one namespace; the server reports a name that several namespaces have.
  */
 function expressed({ steps }) {
   const pods = [];
+  const namespaces = new Set();
   for (const { kind, what } of steps) {
     const [, names] =
       (kind === 'evict' && /^evict (\S+\/\S+(?:, \S+\/\S+)*) from node \S+$/.exec(what)) || [];
     if (!names) return null;
-    pods.push(...names.split(', ').map((name) => `pod/${name.split('/')[1]}`));
+    for (const [namespace, name] of names.split(', ').map((it) => it.split('/'))) {
+      pods.push(`pod/${name}`);
+      namespaces.add(namespace);
+    }
   }
-  return pods.length ? { remove: pods } : null;
+  if (!pods.length) return null;
+  return { remove: pods, ...(namespaces.size === 1 && { namespace: [...namespaces][0] }) };
 }
 
 function preemption({ node, victims, budget_violations: violations }) {
