@@ -22,7 +22,7 @@ export const drop = (path, options) => ask('DELETE', path, undefined, options);
  * Paths are relative to the page, so a proxy may serve it under a prefix.
  */
 async function ask(method, path, body, { signal } = {}) {
-  // Sessions are above all forks; a new one names its parent in the body.
+  // The sessions are not part of one of them; a new session names its parent in the body.
   const id = path.startsWith('sessions') ? null : session();
   const url = `api/v1/${path}${id ? `?session=${encodeURIComponent(id)}` : ''}`;
   const headers = body === undefined ? {} : { 'Content-Type': 'application/json' };

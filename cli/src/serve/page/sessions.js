@@ -1,9 +1,12 @@
-// Sessions: forks of the cluster with a change. The active one is named in the address, so a link shares it.
+// Sessions: copies of the cluster, each with a change. The active one is in the address, so a link shares it.
 
-import { drop, get } from './api.js';
+import { drop, get, Latest } from './api.js';
 import { announce, answer, count, el, empty, failure, fill, LISTED, rest } from './dom.js';
 import { go, route, session } from './route.js';
 import { inWords } from './question.js';
+
+const latestBanner = new Latest();
+const latestTree = new Latest();
 
 /** Opens the view with another session, or with the cluster as loaded. What the other cluster may lack is left out. */
 export function enter(id, view = route().view) {
@@ -13,18 +16,23 @@ export function enter(id, view = route().view) {
 /** The id of a session as it is shown. */
 export const brief = (id) => id.slice(0, 8);
 
-/** Shows the active session above all views, or hides the banner. Returns whether the session has ended. */
+/**
+ * Shows the active session above all views, or hides the banner. Returns whether the session has ended, or undefined if
+ * a newer question has replaced this one.
+ */
 export async function banner(box) {
   const id = session();
   box.hidden = !id;
   if (!id) {
+    latestBanner.cancel();
     fill(box);
     return false;
   }
   const leave = el('button', { type: 'button', onclick: () => enter(null) }, 'Back to the cluster');
   try {
-    const found = await get(`sessions/${encodeURIComponent(id)}`);
-    if (session() !== id) return false;
+    const path = `sessions/${encodeURIComponent(id)}`;
+    const found = await latestBanner.run((signal) => get(path, { signal }));
+    if (!found) return undefined;
     const undo = el('button', { type: 'button', onclick: () => enter(found.parent) }, 'Undo');
     fill(
       box,
@@ -38,7 +46,7 @@ export async function banner(box) {
           null,
           ` on generation ${found.generation}`,
           found.parent && ` and session ${brief(found.parent)}`,
-          `, until ${new Date(found.expires).toLocaleTimeString()}`,
+          ', ends an hour after its last use',
         ),
       ),
       undo,
@@ -46,7 +54,6 @@ export async function banner(box) {
     );
     return false;
   } catch (error) {
-    if (session() !== id) return false;
     const hasEnded = error.status === 404;
     const [title, detail] = hasEnded
       ? ['This session has ended', 'A session ends an hour after its last use, or when it is dropped.']
@@ -61,7 +68,7 @@ export function tree(box) {
   return answer(
     box,
     'Loading the sessions…',
-    () => get('sessions'),
+    () => latestTree.run((signal) => get('sessions', { signal })),
     ({ sessions: all }) => {
       if (!all.length)
         return empty(
