@@ -199,6 +199,20 @@ async function violations(page) {
   );
 }
 
+/** Answers the questions to a path of the API as `change(answer)` returns, or with a problem of another status. */
+export async function replaced(page, path, change, status = 200) {
+  await page.route(new RegExp(`/api/v1/${path}([?]|$)`), async (route) => {
+    const answer = status === 200 ? await (await route.fetch()).json() : {};
+    await route.fulfill({ status, json: change(answer) });
+  });
+}
+
+/** Hides the tab from the page, or shows it again. Runs in the page. */
+export function hide(isHidden) {
+  Object.defineProperty(document, 'hidden', { configurable: true, value: isHidden });
+  document.dispatchEvent(new Event('visibilitychange'));
+}
+
 /** Waits until `question()` has an answer that `isExpected`. */
 export async function until(question, isExpected, what) {
   const end = Date.now() + PATIENCE;

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { writeFile } from 'node:fs/promises';
 import { test } from 'node:test';
-import { until, visit } from './browser.js';
+import { hide, picture, replaced, settle, until, visit } from './browser.js';
 import { node, pod } from './clusters.js';
 import { ask, serveFile } from './server.js';
 
@@ -128,5 +128,140 @@ test('a file that is no cluster for a moment changes nothing', async () => {
     );
     await write(cluster(3, 6));
     await page.getByRole('application', { name: /Map of 3 nodes/ }).waitFor();
+  });
+});
+
+/** Counts the questions to a path of the API from now on. */
+function counted(page, path) {
+  const found = { number: 0 };
+  page.on('request', (request) => {
+    if (new URL(request.url()).pathname === `/api/v1/${path}`) found.number++;
+  });
+  return found;
+}
+
+test('an event with the generation that is shown causes no question', async () => {
+  const { address } = await serveFile(cluster(2, 2));
+  await visit(address, 'page/page.css', {}, async (page) => {
+    const [nodes, summaries] = ['nodes', 'summary'].map((path) => counted(page, path));
+    const connected = page.waitForRequest(/events$/);
+    await page.goto(address.href);
+    await connected;
+    await page.getByRole('application', { name: /Map of 2 nodes/ }).waitFor();
+    await page.waitForTimeout(3500); // A refresh comes 2 seconds after its event.
+    assert.deepEqual([nodes.number, summaries.number], [1, 1]);
+  });
+});
+
+test('a hidden page does not listen, and follows when it is shown again', async () => {
+  const { address, write } = await serveFile(cluster(2, 2));
+  const init = () => {
+    const Original = globalThis.EventSource;
+    globalThis.sources = [];
+    globalThis.EventSource = class extends Original {
+      constructor(url) {
+        super(url);
+        globalThis.sources.push(this);
+      }
+    };
+  };
+  await visit(address, '', { init }, async (page) => {
+    const open = () => page.evaluate(() => globalThis.sources.filter((it) => it.readyState !== 2).length);
+    await page.getByRole('application', { name: /Map of 2 nodes/ }).waitFor();
+    assert.equal(await open(), 1);
+    await page.evaluate(hide, true);
+    assert.equal(await open(), 0);
+    await write(cluster(3, 3));
+    await until(
+      () => ask(address, 'summary'),
+      ({ generation }) => generation === 2,
+      'the file is read again',
+    );
+    await page.evaluate(hide, false);
+    assert.equal(await open(), 1);
+    await page.getByRole('application', { name: /Map of 3 nodes/ }).waitFor();
+  });
+});
+
+test('a node whose zone changes moves on the map', async () => {
+  const { address, write } = await serveFile(cluster(4, 0));
+  await visit(address, '', {}, async (page) => {
+    const map = page.getByRole('application', { name: /Map of 4 nodes/ });
+    const tip = page.locator('.stage .tip b');
+    await map.waitFor();
+    await settle(page);
+    // n2 is the second node of the first zone, which n0 begins.
+    await map.focus();
+    for (const key of ['ArrowUp', 'ArrowLeft', 'ArrowRight']) await page.keyboard.press(key);
+    assert.equal(await tip.textContent(), 'n2');
+    await write([...cluster(2, 0), node('n2', { zone: 'z2' }), node('n3', { zone: 'z1' })]);
+    await page.getByText('generation 2').waitFor();
+    await until(
+      async () => {
+        for (const key of ['ArrowUp', 'ArrowLeft', 'ArrowRight']) await page.keyboard.press(key);
+        return tip.textContent();
+      },
+      (name) => name !== 'n2',
+      'n2 is no longer beside n0',
+    );
+  });
+});
+
+test('a refresh does not move the map to the node that was found', async () => {
+  const { address, write } = await serveFile(cluster(900, 0));
+  await visit(address, '', {}, async (page) => {
+    const map = page.getByRole('application', { name: /Map of 900 nodes/ });
+    await map.waitFor();
+    await page.getByLabel('Find nodes').fill('n899');
+    await page.getByText('1 of 900 nodes').waitFor();
+    const { x, y, width, height } = await map.boundingBox();
+    await page.mouse.move(x + 20, y + 60);
+    for (let step = 0; step < 8; step++) await page.mouse.wheel(0, -300);
+    await page.mouse.move(x + width / 2, y + height / 2);
+    await page.mouse.down();
+    await page.mouse.move(x + width / 2 + 3000, y + height / 2 + 3000);
+    await page.mouse.up();
+    await page.mouse.move(0, 0);
+    await page.waitForTimeout(400); // The last frame of a drag is drawn when the map rests.
+    await settle(page);
+    const before = await picture(map);
+    await write([...cluster(900, 0), pod('fresh', 'n899')]);
+    await page.getByText('generation 2').waitFor();
+    await page.locator('#summary').getByText('1', { exact: true }).waitFor();
+    await page.waitForTimeout(500);
+    await settle(page);
+    assert.equal(await picture(map), before, 'the map stays, since n899 is out of view');
+  });
+});
+
+test('a newer reading is audited on request', async () => {
+  const { address, write } = await serveFile(cluster(2, 2));
+  await visit(address, '#/resilience', {}, async (page, check) => {
+    const audits = counted(page, 'audit');
+    const again = page.getByRole('button', { name: 'Audit again' });
+    await page.getByText(/2 nodes, 2 pods/).waitFor();
+    const before = audits.number;
+    await write(cluster(3, 3));
+    await again.waitFor();
+    await check('live-audit');
+    assert.equal(audits.number, before, 'nothing was audited without a request');
+    await again.click();
+    await page.getByText(/3 nodes, 3 pods/).waitFor();
+    await again.waitFor({ state: 'hidden' });
+  });
+});
+
+test('a source that cannot be read again is reported above all views', async () => {
+  const { address, write } = await serveFile(cluster(2, 2));
+  await visit(address, '', {}, async (page, check) => {
+    let error = 'cluster.json: expected a value at line 1';
+    await replaced(page, 'summary', (found) => ({ ...found, error }));
+    await write(cluster(3, 2));
+    const banner = page.getByRole('region', { name: 'Source' });
+    await banner.getByText(`The source could not be read again: ${error}`, { exact: true }).waitFor();
+    await check('live-trouble');
+    error = null;
+    await write(cluster(4, 2));
+    await banner.waitFor({ state: 'hidden' });
   });
 });

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { before, test } from 'node:test';
-import { NARROW, until, visit, WIDE } from './browser.js';
+import { NARROW, replaced, until, visit, WIDE } from './browser.js';
 import { node, pod } from './clusters.js';
 import { ask, serve, serveFile } from './server.js';
 
@@ -77,12 +77,26 @@ test('the audit lists all findings with their remedies', () =>
 
 test('failures are simulated in a session', async () => {
   const { id } = await ask(address, 'sessions', { fail_zone: ['eu-1a'] });
-  await visit(address, `#/resilience?session=${id}`, {}, async (page, check) => {
+  await visit(address, `#/resilience?session=${id}`, { expected: /status of 422/ }, async (page, check) => {
     await page.getByRole('region', { name: 'Session' }).getByText('fail zone eu-1a').waitFor();
     await page.getByRole('button', { name: 'Fail each zone' }).click();
     await page.locator('.headline:visible').first().waitFor();
     const found = await ask(address, `what-if?session=${id}`, { each: 'zone' });
     await page.getByText(found.headline, { exact: true }).first().waitFor();
     await check('resilience-session');
+  });
+});
+
+test('the audit of a session says why there is none', async () => {
+  const { id } = await ask(address, 'sessions', { fail_zone: ['eu-1a'] });
+  await visit(address, 'page/page.css', { expected: /status of 422/ }, async (page, check) => {
+    const detail = 'the audit examines the cluster as it was read, not that of a session';
+    await replaced(page, 'audit', () => ({ title: 'Unprocessable Entity', status: 422, detail }), 422);
+    await page.goto(new URL(`#/resilience?session=${id}`, address).href);
+    await page
+      .getByText('The audit examines the cluster as it was read, not that of a session.', { exact: true })
+      .waitFor();
+    assert.equal(await page.getByRole('alert').count(), 0);
+    await check('resilience-session-audit');
   });
 });

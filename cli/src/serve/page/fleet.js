@@ -408,12 +408,13 @@ export default function create(root) {
         if (node >= 0) map.reveal(node);
       }
     };
-    if (!fleet || loaded !== session()) load().then(follow);
+    const isNew = !fleet || loaded !== session();
+    if (isNew) load().then(follow);
     else {
-      arrange();
       find();
       follow();
     }
+    return isNew;
   }
 
   async function refresh() {

@@ -81,7 +81,7 @@ export default function create(root) {
       el('span', { class: 'of' }, group.of),
       group.fits_on > 0
         ? el('span', { class: 'cause good' }, `fits on ${count(group.fits_on, 'node')} now`)
-        : el('span', { class: 'cause' }, causes(group.message)),
+        : el('span', { class: 'cause' }, causes(group.message ?? 'fits on 0 nodes now')),
     );
   }
 
@@ -120,6 +120,7 @@ export default function create(root) {
         );
     }
     mark();
+    return isNew;
   }
 
   const refresh = () => Promise.all([load(true), pod && explanation(detail, pod, true)]);

@@ -19,7 +19,26 @@ export default function create(root) {
   const auditing = new Latest();
   const force = el('input', { type: 'checkbox', id: 'accept-loss' });
   const result = el('div', { class: 'result' });
-  const findings = el('div', { class: 'result' });
+  const findings = el('div', { class: 'result', tabindex: -1 });
+  const again = el(
+    'button',
+    {
+      type: 'button',
+      onclick: () => {
+        audit();
+        findings.focus({ preventScroll: true }); // The button is hidden now.
+      },
+    },
+    'Audit again',
+  );
+  const newer = el(
+    'div',
+    { class: 'tools', role: 'status', hidden: true },
+    'The cluster was read again after this audit.',
+    again,
+  );
+  let audited = null; // The generation of the findings.
+  let newest = null; // The generation of a reading after this audit began.
   const stop = el('button', { type: 'button', hidden: true, onclick: () => latest.cancel() }, 'Cancel');
   const buttons = [
     ['zone', 'Fail each zone'],
@@ -50,7 +69,13 @@ export default function create(root) {
       ),
       result,
     ),
-    el('section', { 'aria-labelledby': 'audit-title' }, el('h2', { id: 'audit-title' }, 'Audit'), findings),
+    el(
+      'section',
+      { 'aria-labelledby': 'audit-title' },
+      el('h2', { id: 'audit-title' }, 'Audit'),
+      newer,
+      findings,
+    ),
   );
 
   async function run(domain) {
@@ -87,12 +112,17 @@ export default function create(root) {
     else if (!result.querySelector('.error')) idle();
   }
 
-  function audit(isRefresh = false) {
-    return answer(
+  function audit() {
+    [audited, newest] = [null, null];
+    offer();
+    answer(
       findings,
-      isRefresh ? null : 'Auditing the cluster…',
-      () => auditing.run((signal) => get('audit', { signal })),
+      'Auditing the cluster…',
+      () => auditing.run((signal) => get('audit', { signal }).catch(refused)),
       (found) => {
+        audited = found.generation ?? null;
+        offer();
+        if (found.refused) return el('p', { class: 'hint' }, found.refused);
         if (!found.findings.length) return empty('No findings', found.summary);
         return [
           el('p', { class: `headline ${found.errors ? 'bad' : ''}` }, found.summary),
@@ -121,14 +151,33 @@ export default function create(root) {
     );
   }
 
+  /** Offers another audit: one of a large cluster takes seconds, and moves the findings that a person reads. */
+  function offer() {
+    newer.hidden = session() !== null || audited === null || newest === null || audited === newest;
+  }
+
+  function refresh(generation) {
+    newest = generation;
+    offer();
+  }
+
   return {
     show() {
-      if (loaded === session()) return;
+      if (loaded === session()) return false;
       loaded = session();
       latest.cancel();
       idle();
       audit();
+      return true;
     },
-    refresh: () => audit(true),
+    refresh,
   };
 }
+
+/** A session's cluster has no objects to be audited: the reason is an answer, not a failure. */
+function refused(problem) {
+  if (session() && problem.status === 422) return { refused: sentence(problem.detail ?? problem.title) };
+  throw problem;
+}
+
+const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
