@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { before, test } from 'node:test';
-import { NARROW, picture, settle, until, visit } from './browser.js';
+import { NARROW, picture, replaced, settle, until, visit } from './browser.js';
 import { serve } from './server.js';
 
 let address;
@@ -160,4 +160,59 @@ test('headroom counts further pods of a shape', () =>
     await page.getByLabel('cpu', { exact: true }).fill('many');
     await page.keyboard.press('Enter');
     await page.getByRole('alert').waitFor();
+  }));
+
+for (const [name, answer, expected] of [
+  [
+    'is a lower bound if not all copies were counted',
+    { count: 10_000, now: 9_000, is_complete: false, not_simulated: ['volumes of shape'] },
+    [
+      'at least 10,000 more pods of this shape fit',
+      '9,000 of them fit now, before the terminating pods have ended.',
+      'volumes of shape',
+    ],
+  ],
+  [
+    'is exact if all copies were counted',
+    { count: 1, now: 1, is_complete: true, not_simulated: [] },
+    ['1 more pod of this shape fits'],
+  ],
+]) {
+  test(`headroom ${name}`, () =>
+    visit(address, '', {}, async (page, check) => {
+      await replaced(page, 'headroom', ({ by }) => ({ generation: 1, by, ...answer }));
+      await page.getByText('Headroom: how many more pods fit?').click();
+      await page.getByLabel('cpu', { exact: true }).press('Enter');
+      for (const text of expected) await page.locator('main').getByText(text, { exact: true }).waitFor();
+      assert.equal(await page.locator('#announce').textContent(), expected[0]);
+      assert.equal(await page.getByText('of them').count(), answer.now === answer.count ? 0 : 1);
+      await check(`fleet-headroom-${answer.count}`);
+    }));
+}
+
+test('nodes that arrive after a switch leave the address of the other view as it is', () =>
+  visit(address, '#/what-if', {}, async (page) => {
+    let release;
+    const held = new Promise((done) => {
+      release = done;
+    });
+    await page.route(/\/api\/v1\/nodes$/, async (route) => {
+      await held;
+      await route.continue();
+    });
+    await page.getByRole('link', { name: 'Fleet' }).click();
+    await page.evaluate(() => {
+      location.hash = '#/fleet?select=general-00,general-01';
+    });
+    await page.getByRole('link', { name: /^Pending/ }).click();
+    await page.getByText(/pods pending/).waitFor();
+    const arrived = page.waitForResponse(/\/api\/v1\/nodes$/);
+    release();
+    await arrived;
+    await until(
+      () => page.evaluate(() => document.querySelector('#fleet canvas').getAttribute('aria-label')),
+      (label) => /36 nodes/.test(label),
+      'the nodes have arrived',
+    );
+    assert.equal(fragment(page), '#/pending');
   }));

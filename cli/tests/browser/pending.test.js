@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { before, test } from 'node:test';
-import { NARROW, until, visit } from './browser.js';
+import { NARROW, replaced, until, visit } from './browser.js';
 import { node, pod } from './clusters.js';
 import { serve, serveFile } from './server.js';
 
@@ -12,6 +12,7 @@ before(async () => {
 });
 
 const group = (page, name) => page.getByRole('link', { name: new RegExp(name) });
+const headline = (page) => page.locator('.headline:visible').first();
 const heat = (page) => page.getByRole('img', { name: /Rejections by plugin/ });
 
 test('a group is opened with the keyboard and explained', () =>
@@ -88,8 +89,8 @@ test('a change that helps is tried in the simulation', async () => {
       .click();
     await page.locator('.headline:visible').first().waitFor();
     await page.getByRole('heading', { name: /remove pod\/small/ }).waitFor();
-    await check('pending-tried');
     assert.equal(await page.getByLabel('Namespace of these').inputValue(), 'team');
+    await check('pending-tried');
     await page
       .getByRole('table', { name: /Placed/ })
       .getByText('team/large')
@@ -102,5 +103,58 @@ test('a cluster without pending pods is no error', async () => {
   await visit(served.address, '#/pending', { size: NARROW }, async (page, check) => {
     await page.getByText('No pending pods').waitFor();
     await check('pending-none');
+  });
+});
+
+test('the pods that fit alone are counted, not their groups', () =>
+  visit(address, 'page/page.css', {}, async (page) => {
+    await replaced(page, 'pending', (found) => ({
+      ...found,
+      pending: 5,
+      groups: [
+        { of: 'Deployment a/a', pods: ['a/1', 'a/2', 'a/3'], fits_on: 2, message: null },
+        { of: 'Deployment b/b', pods: ['b/1', 'b/2'], fits_on: 0, message: 'gated' },
+      ],
+    }));
+    await page.goto(new URL('#/pending', address).href);
+    await page.getByText('5 pods pending in 2 groups, of which 3 would fit alone.').waitFor();
+  }));
+
+for (const [name, tone, answer] of [
+  ['a pod that fits', 'good', { why: 'fits on 2 of 3 nodes', fits_on: 2 }],
+  ['a pod that waits at a gate', 'bad', { why: 'not scheduled: it has a gate', fits_on: 2 }],
+  ['a pod that fits no node', 'bad', { why: 'fits on 0 of 3 nodes', fits_on: 0 }],
+  ['a pod that has finished', '', { why: 'has finished (Succeeded)', fits_on: 0, state: 'finished' }],
+]) {
+  test(`the first line about ${name} is marked ${tone || 'neither good nor bad'}`, () =>
+    visit(address, 'page/page.css', {}, async (page) => {
+      const empty = { state: 'pending', nodes: {}, groups: [], changes: [], preemption: null, message: null };
+      await replaced(page, 'explain', (found) => ({ ...found, ...empty, ...answer }));
+      await page.goto(new URL('#/pending?pod=data%2Freport-0', address).href);
+      await page.getByText(answer.why, { exact: true }).first().waitFor();
+      assert.equal((await headline(page).getAttribute('class')).trim(), `headline ${tone}`.trim());
+    }));
+}
+
+test('an explanation that replaces another adds no listener to the theme', () => {
+  const init = () => {
+    globalThis.listeners = 0;
+    const original = MediaQueryList.prototype.addEventListener;
+    MediaQueryList.prototype.addEventListener = function add(...given) {
+      globalThis.listeners++;
+      return original.apply(this, given);
+    };
+  };
+  return visit(address, '#/pending?pod=data%2Freport-0', { init }, async (page) => {
+    await heat(page).waitFor();
+    const before = await page.evaluate(() => globalThis.listeners);
+    await group(page, 'Deployment shop/cache').click();
+    await page.getByRole('heading', { name: 'shop/cache-22' }).waitFor();
+    await heat(page).waitFor();
+    assert.equal(await page.evaluate(() => globalThis.listeners), before);
+    const picture = () => heat(page).evaluate((it) => it.toDataURL());
+    const light = await picture();
+    await page.emulateMedia({ colorScheme: 'dark' });
+    await until(picture, (now) => now !== light, 'the picture follows the theme');
   });
 });

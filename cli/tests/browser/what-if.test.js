@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { before, test } from 'node:test';
-import { NARROW, until, visit } from './browser.js';
+import { NARROW, replaced, until, visit } from './browser.js';
 import { ask, drop, serve } from './server.js';
 
 let address;
@@ -57,6 +57,9 @@ test('sessions nest, are undone one at a time, and are dropped with those below'
     await drain(page, 'general-01');
     const outer = await keep(page);
     await banner(page).getByText('drain general-01').waitFor();
+    await banner(page)
+      .getByText(/ends an hour after its last use$/)
+      .waitFor();
     await banner(page)
       .getByText(`Session ${brief(outer)}:`)
       .waitFor();
@@ -191,4 +194,65 @@ test('the answer is in view on a narrow screen', () =>
       'the headline is in view',
     );
     await check('what-if-narrow');
+  }));
+
+const asked = (question) => `#/what-if?ask=${encodeURIComponent(JSON.stringify(question))}`;
+
+test('a question whose list is a text is asked, and fills the form', () =>
+  visit(address, asked({ drain: 'general-01' }), {}, async (page) => {
+    await page.getByRole('heading', { name: 'drain general-01', exact: true }).waitFor();
+    await headline(page).waitFor();
+    assert.equal(await page.getByLabel('Drain nodes').inputValue(), 'general-01');
+  }));
+
+test('an address whose question is a list is refused', () =>
+  visit(address, asked([{ drain: ['general-01'] }]), {}, async (page, check) => {
+    await page.getByRole('alert').getByText('The address has no question').waitFor();
+    await check('what-if-no-question');
+  }));
+
+test('a selector with blanks is one entry of a list', () =>
+  visit(address, '#/what-if', {}, async (page) => {
+    await page.getByLabel('Fail nodes').fill('pool in (memory, gpu)  general-03');
+    await page.keyboard.press('Enter');
+    await page.getByRole('heading', { name: 'fail pool in (memory, gpu), general-03' }).waitFor();
+    await headline(page).waitFor();
+    assert.deepEqual(JSON.parse(new URLSearchParams(page.url().split('?')[1]).get('ask')).fail_node, [
+      'pool in (memory, gpu)',
+      'general-03',
+    ]);
+  }));
+
+for (const [name, force, expected] of [
+  ['counts', false, 'harmed/c and 2 more'],
+  ['does not count', true, 'harmed/a, harmed/b'],
+]) {
+  test(`a failure ${name} lost pods ${force ? 'whose loss is accepted' : 'as harmed'}`, () =>
+    visit(address, 'page/page.css', {}, async (page) => {
+      const failure = {
+        name: 'z1',
+        nodes: ['n'],
+        during: ['harmed/a'],
+        after: ['harmed/b'],
+        lost: ['harmed/c'],
+      };
+      const each = { failures: [failure], harmful: 1, nodes_without_zone: 2 };
+      await replaced(page, 'what-if', (found) => ({ ...found, each }));
+      await page.goto(new URL(asked({ each: 'zone', ...(force && { force }) }), address).href);
+      await page
+        .getByRole('table', { name: /Failures/ })
+        .getByText(expected, { exact: true })
+        .waitFor();
+      await page.getByText('2 nodes without a zone did not fail.').waitFor();
+    }));
+}
+
+test('failures without harm are only in the first line', () =>
+  visit(address, 'page/page.css', {}, async (page) => {
+    const each = { failures: [], harmful: 0, nodes_without_zone: 1 };
+    await replaced(page, 'what-if', (found) => ({ ...found, each }));
+    await page.goto(new URL(asked({ each: 'zone' }), address).href);
+    await page.getByText('1 node without a zone did not fail.').waitFor();
+    assert.equal(await page.locator('.headline:visible').count(), 1);
+    assert.equal(await page.getByRole('table', { name: /Failures/ }).count(), 0);
   }));
