@@ -168,7 +168,7 @@ for (const [name, answer, expected] of [
     { count: 10_000, now: 9_000, is_complete: false, not_simulated: ['volumes of shape'] },
     [
       'at least 10,000 more pods of this shape fit',
-      '9,000 of them fit now, before the terminating pods have ended.',
+      '9,000 fit now, before the terminating pods have ended.',
       'volumes of shape',
     ],
   ],
@@ -185,7 +185,7 @@ for (const [name, answer, expected] of [
       await page.getByLabel('cpu', { exact: true }).press('Enter');
       for (const text of expected) await page.locator('main').getByText(text, { exact: true }).waitFor();
       assert.equal(await page.locator('#announce').textContent(), expected[0]);
-      assert.equal(await page.getByText('of them').count(), answer.now === answer.count ? 0 : 1);
+      assert.equal(await page.getByText('fit now, before').count(), answer.now === answer.count ? 0 : 1);
       await check(`fleet-headroom-${answer.count}`);
     }));
 }

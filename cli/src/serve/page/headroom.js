@@ -54,7 +54,7 @@ export async function run(box, latest, body, text = 'Counting…') {
         el(
           'p',
           null,
-          `${whole(found.now)} of them ${found.now === 1 ? 'fits' : 'fit'} now, `,
+          `${whole(found.now)} ${found.now === 1 ? 'fits' : 'fit'} now, `,
           'before the terminating pods have ended.',
         ),
       found.by.length > 0 &&
