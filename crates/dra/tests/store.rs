@@ -290,6 +290,32 @@ fn an_allocation_that_an_update_replaces_is_no_longer_in_use() {
 }
 
 #[test]
+fn a_version_that_freed_nothing_stays_so_after_later_changes() {
+    let mut writer = writer();
+    let versions = [None, None, Some("gpu-0"), None, None].into_iter().zip(1..);
+    let versions: Vec<Arc<ResourceClaim>> =
+        versions.map(|(of, version)| object("1", &version.to_string(), of)).collect();
+    let was_freed = |writer: &Writer| {
+        let claims = writer.cluster().store::<Devices>().unwrap().claims();
+        versions.iter().map(|claim| claims.was_freed(claim)).collect::<Vec<bool>>()
+    };
+    for claim in &versions[..3] {
+        writer.change::<Devices>(DeviceEvent::PutClaim(claim.clone())).unwrap();
+    }
+    // Hints are evaluated later, when the claim may be allocated.
+    assert_eq!(was_freed(&writer), [false; 5]);
+    for claim in &versions[3..] {
+        writer.change::<Devices>(DeviceEvent::PutClaim(claim.clone())).unwrap();
+        assert_eq!(was_freed(&writer), [false, false, false, true, false]);
+    }
+    let (namespace, name) = ("default".into(), "a".into());
+    let delete = DeviceEvent::DeleteClaim { namespace, name, uid: None };
+    writer.change::<Devices>(delete).unwrap();
+    // It is no longer known which version of a deleted claim freed its devices.
+    assert_eq!(was_freed(&writer), [true, true, false, true, true]);
+}
+
+#[test]
 fn claims_without_uid_are_refused() {
     let claim = || object("", "1", None);
     for event in [

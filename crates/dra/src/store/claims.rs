@@ -34,7 +34,7 @@ pub struct Claims {
     /// By the uid of the claim.
     in_flight: imbl::HashMap<Arc<str>, Pending>,
     usage: Usage,
-    /// The claims whose last change freed devices.
+    /// The newest version of each claim that freed devices.
     freed: imbl::HashMap<Arc<str>, Arc<ResourceClaim>>,
     /// The claim that was deleted last, and whether it used devices.
     deleted: Option<(Key, bool)>,
@@ -67,13 +67,15 @@ impl Claims {
     }
 
     /// Returns whether this version of a claim is the one that freed devices: the allocation was removed or replaced, or
-    /// a claim of this name that had one. Also `true` if the claim has no allocation and has changed since.
+    /// a claim of this name that had one. Also `true` if the claim has no allocation and no longer exists. An older
+    /// version that freed devices is forgotten: the newer one counts for it.
     #[must_use]
     pub fn was_freed(&self, claim: &ResourceClaim) -> bool {
         let is_known = |known: &Arc<ResourceClaim>| std::ptr::eq(&**known, claim);
+        let uid = &claim.metadata.uid;
         let newest = self.get(claim.namespace(), claim.name());
-        self.freed.get(&claim.metadata.uid).is_some_and(is_known)
-            || claim.status.allocation.is_none() && !newest.is_some_and(is_known)
+        let is_gone = newest.is_none_or(|newest| newest.metadata.uid != *uid);
+        self.freed.get(uid).is_some_and(is_known) || claim.status.allocation.is_none() && is_gone
     }
 
     /// Returns whether the deletion of a claim freed devices, or if that is not known because another claim has been
@@ -139,8 +141,6 @@ impl Claims {
         if let Some(old) = before.filter(|_| is_changed) {
             self.usage.remove(old, log);
             self.freed.insert(uid.clone(), claim.clone());
-        } else {
-            self.freed.remove(uid);
         }
         if let Some(new) = now.filter(|_| is_changed) {
             self.usage.add(new, log);
