@@ -1,5 +1,6 @@
 //! Scheduling cycles per second of pods with one claim each, on 1,000 nodes. An argument selects a scenario: `local` for
-//! one of 8 devices of a node, `network` for 8 of 10,000 devices that all nodes share.
+//! one of 8 devices of a node, `network` for 8 of 10,000 devices that all nodes share, `selectors` for single evaluations
+//! of CEL selectors.
 //!
 //! A cycle decides on a node, assumes the pod there and reserves its devices; claims are stored afterwards, untimed.
 
@@ -10,6 +11,7 @@ use portolan::cache::{Config, Engine, Event};
 use portolan::model::{PodResourceClaim, node, pod};
 use portolan::plugin::{Cycle, Handle};
 use portolan::{Algorithm, AlgorithmConfig, Framework};
+use portolan_dra::cel::{Attribute, Device, Program};
 use portolan_dra::plugin::{Backend, InMemoryBackend};
 use portolan_dra::store::DeviceEvent;
 use portolan_dra::{Devices, DynamicResources};
@@ -85,6 +87,30 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         if only.starts_with('-') || scenario.name.contains(&only) {
             run(scenario)?;
         }
+    }
+    if only.starts_with('-') || "selectors".contains(&only) {
+        evaluate_selectors()?;
+    }
+    Ok(())
+}
+
+/// Evaluates selectors of typical forms on one device, each time afresh.
+fn evaluate_selectors() -> Result<(), Box<dyn std::error::Error>> {
+    const TIMES: u32 = 200_000;
+    let device = Device::new(DRIVER)
+        .attribute("model", Attribute::String("a100"))
+        .attribute("index", Attribute::Int(3));
+    for expression in [
+        format!("device.driver == '{DRIVER}'"),
+        format!("device.attributes['{DRIVER}'].model == 'a100'"),
+        format!("device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].index in [1, 2, 3]"),
+    ] {
+        let program = Program::compile(&expression)?;
+        let start = Instant::now();
+        for _ in 0..TIMES {
+            std::hint::black_box(program.matches(std::hint::black_box(&device))?);
+        }
+        println!("selectors: {:?} each: {expression}", start.elapsed() / TIMES);
     }
     Ok(())
 }
