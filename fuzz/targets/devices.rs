@@ -3,7 +3,7 @@
 //!
 //! An input that begins with a bracket is read as JSON. Any other one is a list of choices that make slices, classes and
 //! claims of few names, with CEL selectors. The objects go through the reader into the store of an engine. Each claim is
-//! then allocated on each node in turn, and what is found is stored, released or deleted. Every allocation must obey the
+//! then allocated on each node in turn, and the allocation is stored, released or deleted. Every allocation must obey the
 //! rules of [`check`], which shares no code with the search, and the writer must accept it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -301,7 +301,7 @@ fn allocate(bytes: &[u8], made: Made, input: &mut Unstructured<'_>) {
                 check(devices(&writer), claim, node, &allocation);
             }
             let is_accepted = settle(&mut writer, claim, allocation, input);
-            assert!(is_accepted || made == Made::Anyhow, "what was found is free");
+            assert!(is_accepted || made == Made::Anyhow, "the allocated devices are free");
             break;
         }
     }

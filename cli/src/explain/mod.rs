@@ -208,9 +208,10 @@ impl Inquiry<'_> {
             Subject::Pod(pod, requests) => (*pod, requests),
         };
         let contents = &loaded.contents;
-        // Pods that a controller lacks are yet to be created, too.
-        let exists = loaded.has(&pod.uid) && !contents.created().contains(&pod.uid);
-        let is_new = is_of_file || !exists;
+        // Pods that a controller lacks are yet to be created, unless a session has placed them.
+        let is_lacking = !loaded.has(&pod.uid) || contents.created().contains(&pod.uid);
+        let is_placed = loaded.cluster.pod(&pod.uid).is_some();
+        let is_new = is_of_file || (is_lacking && !is_placed);
         let refused = is_new.then(|| contents.admission().clone().admit(&pod).err()).flatten();
         self.explain(pod, requests.as_ref(), refused, loaded)
     }

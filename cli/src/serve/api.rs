@@ -68,7 +68,7 @@ type Shared = State<Arc<App>>;
 /// The parameters of a question.
 #[derive(Default, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Of {
+struct Parameters {
     /// The session whose cluster is meant.
     session: Option<String>,
 }
@@ -76,7 +76,7 @@ struct Of {
 /// A query without parameters.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Nothing {}
+struct NoParameters {}
 
 type Answer = Result<Response, Problem>;
 
@@ -118,7 +118,7 @@ impl App {
     }
 
     /// The cluster of a session, or the current one.
-    fn view(&self, of: &Of) -> Result<Arc<View>, Problem> {
+    fn view(&self, of: &Parameters) -> Result<Arc<View>, Problem> {
         match &of.session {
             Some(id) => Ok(self.session(id)?.0.view.clone()),
             None => Ok(self.current.read().unwrap_or_else(PoisonError::into_inner).clone()),
@@ -260,7 +260,7 @@ fn fields(headers: &HeaderMap, body: &Bytes) -> Result<Map<String, Value>, Probl
     }
 }
 
-async fn summary(State(app): Shared, Query(of): Query<Of>) -> Answer {
+async fn summary(State(app): Shared, Query(of): Query<Parameters>) -> Answer {
     let view = app.view(&of)?;
     let summary = move || {
         let error = app.error.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -270,25 +270,29 @@ async fn summary(State(app): Shared, Query(of): Query<Of>) -> Answer {
     Ok(text(at_once(summary).await?))
 }
 
-async fn nodes(State(app): Shared, Query(of): Query<Of>) -> Answer {
+async fn nodes(State(app): Shared, Query(of): Query<Parameters>) -> Answer {
     let view = app.view(&of)?;
     Ok(text(at_once(move || Ok(view.nodes().to_string())).await?))
 }
 
-async fn node(State(app): Shared, Path(name): Path<String>, Query(of): Query<Of>) -> Answer {
+async fn node(
+    State(app): Shared,
+    Path(name): Path<String>,
+    Query(of): Query<Parameters>,
+) -> Answer {
     let view = app.view(&of)?;
     let node = at_once(move || view.node(&name).map_err(Problem::not_found));
     Ok(text(node.await?.to_string()))
 }
 
-async fn pending(State(app): Shared, Query(of): Query<Of>) -> Answer {
+async fn pending(State(app): Shared, Query(of): Query<Parameters>) -> Answer {
     let view = app.view(&of)?;
     Ok(text(work(&app, move |app, _| Ok(view.pending(&app.rules)?)).await?))
 }
 
 async fn explain(
     State(app): Shared,
-    Query(of): Query<Of>,
+    Query(of): Query<Parameters>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Answer {
@@ -308,7 +312,7 @@ async fn explain(
 
 async fn headroom(
     State(app): Shared,
-    Query(of): Query<Of>,
+    Query(of): Query<Parameters>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Answer {
@@ -345,7 +349,7 @@ fn shape(requests: &Value) -> Result<Pod, Problem> {
 
 async fn what_if(
     State(app): Shared,
-    Query(of): Query<Of>,
+    Query(of): Query<Parameters>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Answer {
@@ -357,13 +361,13 @@ async fn what_if(
     Ok(text(answer.await?))
 }
 
-async fn sessions(State(app): Shared, Query(Nothing {}): Query<Nothing>) -> Response {
+async fn sessions(State(app): Shared, Query(NoParameters {}): Query<NoParameters>) -> Response {
     text(app.sessions.list().to_string())
 }
 
 async fn add_session(
     State(app): Shared,
-    Query(Nothing {}): Query<Nothing>,
+    Query(NoParameters {}): Query<NoParameters>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Answer {
@@ -376,7 +380,7 @@ async fn add_session(
     if fields.is_empty() {
         return Err(Problem::invalid("the body must have a change"));
     }
-    let view = app.view(&Of { session: parent.clone() })?;
+    let view = app.view(&Parameters { session: parent.clone() })?;
     let change = Change::from_json(&fields).map_err(Problem::invalid)?;
     if change.is_only_a_question() {
         let what = "each and consolidate change nothing: ask what-if";
@@ -414,7 +418,7 @@ async fn remove_session(State(app): Shared, Path(id): Path<String>) -> Answer {
     }
 }
 
-async fn audit(State(app): Shared, Query(of): Query<Of>) -> Answer {
+async fn audit(State(app): Shared, Query(of): Query<Parameters>) -> Answer {
     let view = app.view(&of)?;
     Ok(text(work(&app, move |app, _| Ok(view.audit(&app.rules)?)).await?))
 }
