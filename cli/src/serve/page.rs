@@ -10,17 +10,21 @@ use super::problem::Problem;
 
 /// What the page may load: its own files only, and no script or style within a document.
 pub(super) const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
-                                 img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+                                 img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
+const SVG: &str = "image/svg+xml";
 
 const INDEX: &str = include_str!("page/index.html");
+
+const ICON: &str = include_str!("page/icon.svg");
 
 /// The other files, by name.
 const FILES: &[(&str, &str, &str)] = &[
     ("page.css", CSS, include_str!("page/page.css")),
+    ("icon.svg", SVG, ICON),
     ("api.js", SCRIPT, include_str!("page/api.js")),
     ("dom.js", SCRIPT, include_str!("page/dom.js")),
     ("explain.js", SCRIPT, include_str!("page/explain.js")),
@@ -46,7 +50,11 @@ const FILES: &[(&str, &str, &str)] = &[
 ];
 
 pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
-    Router::new().route("/", get(|| async { file(HTML, INDEX) })).route("/page/{name}", get(named))
+    Router::new()
+        .route("/", get(|| async { file(HTML, INDEX) }))
+        .route("/page/{name}", get(named))
+        // Browsers ask for it beside every answer that is no page.
+        .route("/favicon.ico", get(|| async { file(SVG, ICON) }))
 }
 
 async fn named(Path(name): Path<String>) -> Result<Response, Problem> {

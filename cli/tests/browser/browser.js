@@ -68,7 +68,7 @@ export async function visit(address, fragment, { size = WIDE, scheme = 'light', 
   const page = await context.newPage();
   page.on('console', (message) => {
     if (message.type() === 'error' && !expected?.test(message.text()))
-      faults.push(`console: ${message.text()}`);
+      faults.push(`console: ${message.text()} (${message.location().url})`);
   });
   page.on('pageerror', (error) => faults.push(`script: ${error.stack}`));
   page.on('dialog', (dialog) => {
