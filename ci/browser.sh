@@ -3,7 +3,7 @@
 # built first, unless PORTOLAN is its path. The screenshots are in browser/screenshots in the target folder. Arguments
 # are names of test files.
 #
-# PAGE=cli/src/serve/page shows the files of that folder instead of those in the program. UPDATE_SCREENSHOT=1 takes the
+# PAGE=cli/src/page shows the files of that folder instead of those in the program. UPDATE_SCREENSHOT=1 takes the
 # picture in docs/ again. CHROMIUM is the path of the browser.
 set -euo pipefail
 cd "$(dirname "$0")/.."

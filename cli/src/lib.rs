@@ -21,6 +21,8 @@ mod manual;
 mod metrics;
 mod names;
 mod output;
+#[cfg(feature = "cluster")]
+mod page;
 mod policy;
 mod random;
 mod replacement;
