@@ -7,6 +7,8 @@
 mod alloc;
 mod arguments;
 mod cluster;
+#[cfg(feature = "cluster")]
+mod columns;
 mod compare;
 mod creation;
 mod error;

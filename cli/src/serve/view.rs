@@ -6,12 +6,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use portolan::cache::{NodeInfo, Snapshot};
-use portolan::model::{Name, Node, Pod, Resources, Taint};
+use portolan::cache::Snapshot;
+use portolan::model::{Name, Pod};
 use portolan_k8s::Scales;
 use serde_json::{Value, json};
 
 use crate::cluster::{Contents, Loaded};
+use crate::columns::{Columns, pool};
 use crate::error::CommandError;
 use crate::explain::{Form, Inquiry};
 use crate::inspect::audit;
@@ -25,20 +26,6 @@ const TIME: Duration = Duration::from_millis(200);
 
 /// The most copies of a pod that are placed to find out how many fit.
 const MOST_COPIES: usize = 10_000;
-
-/// The most kinds of resources with columns of their own: a node may name any number.
-const MOST_RESOURCES: usize = 12;
-
-/// The labels by which providers name the pool of a node, and those by which people do.
-const POOL_LABELS: [&str; 7] = [
-    "cloud.google.com/gke-nodepool",
-    "eks.amazonaws.com/nodegroup",
-    "kubernetes.azure.com/agentpool",
-    "karpenter.sh/nodepool",
-    "node.kubernetes.io/pool",
-    "pool",
-    "node.kubernetes.io/instance-type",
-];
 
 /// A cluster that does not change.
 pub(super) struct View {
@@ -112,7 +99,7 @@ impl View {
         error: Option<&str>,
     ) -> Value {
         let columns = Columns::of(self.cluster());
-        let mut sums = vec![(0.0, 0.0); columns.len()];
+        let mut sums = vec![(0.0, 0.0); columns.json().len()];
         for node in self.cluster().nodes() {
             let pairs = columns.allocatable(node).into_iter().zip(columns.requested(node));
             for (sum, (allocatable, requested)) in sums.iter_mut().zip(pairs) {
@@ -142,13 +129,9 @@ impl View {
 
     /// All nodes with their resources. O(nodes).
     pub(super) fn nodes(&self) -> Value {
-        let columns = Columns::of(self.cluster());
-        let nodes = self.cluster().nodes().map(|node| columns.node(node));
-        json!({
-            "generation": self.generation,
-            "resources": columns.json(),
-            "nodes": nodes.collect::<Vec<_>>(),
-        })
+        let mut nodes = Columns::of(self.cluster()).nodes(self.cluster());
+        nodes["generation"] = json!(self.generation);
+        nodes
     }
 
     /// A node with its labels and pods, unless no node has this name.
@@ -265,82 +248,3 @@ impl View {
 
 /// The pool and the zone of a node.
 type Place<'c> = (Option<&'c str>, Option<&'c str>);
-
-/// The resources that nodes have, each with a column in the lists of nodes and pods.
-struct Columns {
-    /// The names of the scalar resources.
-    scalars: Vec<Name>,
-}
-
-const GIB: f64 = (1_u64 << 30) as f64;
-
-impl Columns {
-    /// The resources of the nodes. O(nodes).
-    fn of(cluster: &Snapshot) -> Columns {
-        let mut scalars: BTreeMap<Name, usize> = BTreeMap::new();
-        for node in cluster.nodes() {
-            for (name, amount) in node.allocatable().scalars.iter() {
-                if amount > 0 && !name.starts_with("hugepages-") {
-                    *scalars.entry(name.clone()).or_default() += 1;
-                }
-            }
-        }
-        let mut scalars: Vec<(Name, usize)> = scalars.into_iter().collect();
-        scalars.sort_by_key(|(_, nodes)| std::cmp::Reverse(*nodes));
-        scalars.truncate(MOST_RESOURCES - 3);
-        Columns { scalars: scalars.into_iter().map(|(name, _)| name).collect() }
-    }
-
-    fn len(&self) -> usize {
-        3 + self.scalars.len()
-    }
-
-    fn json(&self) -> Vec<Value> {
-        let fixed = [("cpu", "cores"), ("memory", "GiB"), ("pods", "")];
-        let scalars = self.scalars.iter().map(|name| (&**name, ""));
-        let columns = fixed.into_iter().chain(scalars);
-        columns.map(|(name, unit)| json!({ "name": name, "unit": unit })).collect()
-    }
-
-    /// The amounts in the units of the columns.
-    fn amounts(&self, of: &Resources, pods: i64) -> Vec<f64> {
-        let fixed = [of.cpu.0 as f64 / 1000.0, of.memory.0 as f64 / GIB, pods as f64];
-        let scalars = self.scalars.iter().map(|name| of.scalars.get(name).unwrap_or(0) as f64);
-        fixed.into_iter().chain(scalars).collect()
-    }
-
-    fn allocatable(&self, node: NodeInfo<'_>) -> Vec<f64> {
-        let pods = node.node().map_or(0, |node| node.allowed_pods);
-        self.amounts(&node.allocatable(), pods)
-    }
-
-    fn requested(&self, node: NodeInfo<'_>) -> Vec<f64> {
-        let pods = i64::try_from(node.pod_count()).unwrap_or(i64::MAX);
-        self.amounts(&node.requested(), pods)
-    }
-
-    fn node(&self, info: NodeInfo<'_>) -> Value {
-        let node = info.node();
-        let taints = node.into_iter().flat_map(|node| node.taints.iter()).map(taint);
-        json!({
-            "name": &**info.name(),
-            "zone": node.and_then(|node| zones(node).next()),
-            "pool": node.and_then(|node| pool(node)),
-            "is_cordoned": node.is_some_and(|node| node.unschedulable),
-            "taints": taints.collect::<Vec<_>>(),
-            "pods": info.pod_count(),
-            "allocatable": self.allocatable(info),
-            "requested": self.requested(info),
-        })
-    }
-}
-
-fn taint(taint: &Taint) -> String {
-    let Taint { key, value, effect } = taint;
-    let equals = if value.is_empty() { "" } else { "=" };
-    format!("{key}{equals}{value}:{effect:?}")
-}
-
-fn pool(node: &Node) -> Option<&str> {
-    POOL_LABELS.into_iter().find_map(|key| node.labels.get(key))
-}
