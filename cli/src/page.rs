@@ -17,6 +17,7 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("heat.js", include_str!("page/heat.js")),
     ("input.js", include_str!("page/input.js")),
     ("layout.js", include_str!("page/layout.js")),
+    ("login.js", include_str!("page/login.js")),
     ("main.js", include_str!("page/main.js")),
     ("map.js", include_str!("page/map.js")),
     ("node.js", include_str!("page/node.js")),

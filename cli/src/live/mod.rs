@@ -15,7 +15,7 @@ pub use gates::unimplemented;
 pub(crate) use log::log_to_stderr;
 pub(crate) use run::Signals;
 pub use run::{configuration, duration};
-pub(crate) use serving::not_served;
+pub(crate) use serving::{Certificate, Reviewers, not_secured, not_served};
 
 use tokio::runtime::{Builder, Runtime};
 

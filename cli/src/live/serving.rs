@@ -1,10 +1,10 @@
-//! The flags of `portolan run` for its HTTP servers, and the servers that they start.
+//! The flags of `portolan run` for its HTTP servers, and the servers that they start. `portolan serve` has some of them.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use portolan_kube::api::Connection;
+use portolan_kube::api::{Api, Connection};
 use portolan_kube::process::{
     CertificateSource, ListenAddress, ListenError, LiveScheduler, Lookup, RequestHeaders,
     SecureConfig, ServeError, Served,
@@ -31,25 +31,18 @@ pub(super) struct Serving {
     /// IP address of the secure port (default: all addresses).
     #[arg(long, value_name = "IP")]
     bind_address: Option<IpAddr>,
-    /// Folder of kube-scheduler.crt and kube-scheduler.key; a self-signed certificate is written if both are missing.
+    /// Folder of kube-scheduler.crt and kube-scheduler.key; a self-signed certificate is written if both are missing
+    /// (default without --tls-cert-file: a self-signed certificate in memory).
     #[arg(long, value_name = "DIR")]
     cert_dir: Option<PathBuf>,
-    /// Serving certificate, followed by its issuers (default: a self-signed certificate in memory).
-    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
-    tls_cert_file: Option<PathBuf>,
-    /// Private key of the serving certificate.
-    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
-    tls_private_key_file: Option<PathBuf>,
+    #[command(flatten)]
+    certificate: Certificate,
     /// CA file for verifying client certificates (default: looked up in the cluster).
     #[arg(long, value_name = "FILE")]
     client_ca_file: Option<PathBuf>,
-    /// Kubeconfig for TokenReviews and for looking up authorities (default: the service account in a pod, else none).
-    #[arg(long, value_name = "FILE")]
-    authentication_kubeconfig: Option<PathBuf>,
-    /// Kubeconfig for SubjectAccessReviews (default: the service account in a pod, else none).
-    #[arg(long, value_name = "FILE")]
-    authorization_kubeconfig: Option<PathBuf>,
-    /// Do not look up authorities in the cluster.
+    #[command(flatten)]
+    reviewers: Reviewers,
+    /// Do not look up authorities with --authentication-kubeconfig.
     #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true)]
     authentication_skip_lookup: Option<bool>,
     /// Start even if authorities cannot be looked up (default: true).
@@ -87,6 +80,65 @@ pub(super) struct Serving {
     requestheader_extra_headers_prefix: Option<Vec<String>>,
 }
 
+/// The files of a server's certificate.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct Certificate {
+    /// Serving certificate, followed by its issuers.
+    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
+    tls_cert_file: Option<PathBuf>,
+    /// Private key of the serving certificate.
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
+    tls_private_key_file: Option<PathBuf>,
+}
+
+impl Certificate {
+    /// The files, if they are given.
+    pub(crate) fn source(&self) -> Option<CertificateSource> {
+        let (certificate, key) = (self.tls_cert_file.clone()?, self.tls_private_key_file.clone()?);
+        Some(CertificateSource::Files { certificate, key })
+    }
+}
+
+/// The API servers that review the users of a server.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct Reviewers {
+    /// Kubeconfig for TokenReviews (default: the service account in a pod, else none).
+    #[arg(long, value_name = "FILE")]
+    authentication_kubeconfig: Option<PathBuf>,
+    /// Kubeconfig for SubjectAccessReviews (default: the service account in a pod, else none).
+    #[arg(long, value_name = "FILE")]
+    authorization_kubeconfig: Option<PathBuf>,
+}
+
+impl Reviewers {
+    /// Whether a flag is given.
+    pub(crate) fn is_given(&self) -> bool {
+        self.authentication_kubeconfig.is_some() || self.authorization_kubeconfig.is_some()
+    }
+
+    /// The client that reviews tokens, and the client that reviews accesses.
+    pub(crate) async fn connect(&self) -> Result<[Option<Api>; 2], CommandError> {
+        let authentication = Connection::delegated(self.authentication_kubeconfig.as_deref());
+        let authorization = Connection::delegated(self.authorization_kubeconfig.as_deref());
+        let both = [authentication.await.map_err(live)?, authorization.await.map_err(live)?];
+        if both[1].is_none() {
+            tracing::warn!(
+                "only members of system:masters may read more than the paths that are always allowed: use \
+                 --authorization-kubeconfig"
+            );
+        }
+        Ok(both)
+    }
+}
+
+/// The failure to start a server, with what to do if another process has its address.
+pub(crate) fn not_secured(error: &ServeError, remedy: &str) -> CommandError {
+    match error {
+        ServeError::Listen { .. } => CommandError::Usage(format!("{error}: {remedy}")),
+        _ => CommandError::Usage(error.to_string()),
+    }
+}
+
 /// Reads an address to listen on without encryption.
 pub(super) fn address(text: &str) -> Result<Option<ListenAddress>, CommandError> {
     match text {
@@ -121,10 +173,9 @@ impl Serving {
         let is_secure = self.secure_port.is_some()
             || self.bind_address.is_some()
             || self.cert_dir.is_some()
-            || self.tls_cert_file.is_some()
+            || self.certificate.tls_cert_file.is_some()
             || self.client_ca_file.is_some()
-            || self.authentication_kubeconfig.is_some()
-            || self.authorization_kubeconfig.is_some();
+            || self.reviewers.is_given();
         let plain = match self.serve.as_deref() {
             Some(text) => address(text)?,
             None if is_secure || is_in_cluster => None,
@@ -143,7 +194,7 @@ impl Serving {
     /// Returns a flag that is given and has no meaning without HTTPS.
     fn only_for_https(&self) -> Option<&'static str> {
         [
-            (self.tls_private_key_file.is_some(), "--tls-private-key-file"),
+            (self.certificate.tls_private_key_file.is_some(), "--tls-private-key-file"),
             (self.authentication_skip_lookup.is_some(), "--authentication-skip-lookup"),
             (
                 self.authentication_tolerate_lookup_failure.is_some(),
@@ -170,33 +221,23 @@ impl Serving {
         }
         if let Some(address) = secure {
             let config = self.config(address).await?;
-            served.push(Served::secure(config, scheduler).await.map_err(|error| match error {
-                ServeError::Listen { .. } => {
-                    let remedy = "choose another --secure-port or --bind-address";
-                    CommandError::Usage(format!("{error}: {remedy}"))
-                }
-                _ => CommandError::Usage(error.to_string()),
-            })?);
+            let remedy = "choose another --secure-port or --bind-address";
+            let started = Served::secure(config, scheduler).await;
+            served.push(started.map_err(|error| not_secured(&error, remedy))?);
         }
         Ok(served)
     }
 
     async fn config(&self, address: SocketAddr) -> Result<SecureConfig, CommandError> {
         let mut config = SecureConfig::new(address);
-        config.certificate = match (&self.tls_cert_file, &self.tls_private_key_file, &self.cert_dir)
-        {
-            (Some(certificate), Some(key), _) => {
-                CertificateSource::Files { certificate: certificate.clone(), key: key.clone() }
-            }
-            (_, _, Some(folder)) => CertificateSource::Folder(folder.clone()),
-            _ => CertificateSource::SelfSigned,
+        config.certificate = match (self.certificate.source(), &self.cert_dir) {
+            (Some(files), _) => files,
+            (None, Some(folder)) => CertificateSource::Folder(folder.clone()),
+            (None, None) => CertificateSource::SelfSigned,
         };
         config.client_ca = self.client_ca_file.clone();
         config.request_headers = self.request_headers();
-        let kubeconfig = self.authentication_kubeconfig.as_deref();
-        config.authentication = Connection::delegated(kubeconfig).await.map_err(live)?;
-        let kubeconfig = self.authorization_kubeconfig.as_deref();
-        config.authorization = Connection::delegated(kubeconfig).await.map_err(live)?;
+        [config.authentication, config.authorization] = self.reviewers.connect().await?;
         config.lookup = match self.authentication_tolerate_lookup_failure {
             _ if self.authentication_skip_lookup == Some(true) => Lookup::Skip,
             Some(false) => Lookup::Strict,
@@ -212,12 +253,6 @@ impl Serving {
         if config.authentication.is_none() {
             tracing::warn!(
                 "bearer tokens are ignored and authorities are not looked up: use --authentication-kubeconfig"
-            );
-        }
-        if config.authorization.is_none() {
-            tracing::warn!(
-                "only members of system:masters may read more than the paths that are always allowed: use \
-                 --authorization-kubeconfig"
             );
         }
         Ok(config)
@@ -270,7 +305,10 @@ mod tests {
         // As kubeadm starts kube-scheduler, in a pod without a service account.
         let kubeadm = Serving {
             bind_address: Some(Ipv4Addr::LOCALHOST.into()),
-            authentication_kubeconfig: Some("scheduler.conf".into()),
+            reviewers: Reviewers {
+                authentication_kubeconfig: Some("scheduler.conf".into()),
+                ..Reviewers::default()
+            },
             ..Serving::default()
         };
         assert_eq!(addresses(&kubeadm, false), (None, some("127.0.0.1:10259")));

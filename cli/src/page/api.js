@@ -22,8 +22,8 @@ export const drop = (path, options) => ask('DELETE', path, undefined, options);
  * Paths are relative to the page, so a proxy may serve it under a prefix.
  */
 async function ask(method, path, body, { signal } = {}) {
-  // The sessions are not part of one of them; a new session names its parent in the body.
-  const id = path.startsWith('sessions') ? null : session();
+  // Sessions and logins are not part of one; a new session names its parent in the body.
+  const id = path === 'login' || path.startsWith('sessions') ? null : session();
   const url = `api/v1/${path}${id ? `?session=${encodeURIComponent(id)}` : ''}`;
   const headers = body === undefined ? {} : { 'Content-Type': 'application/json' };
   let response;
@@ -41,6 +41,7 @@ async function ask(method, path, body, { signal } = {}) {
   if (response.ok && answer) return answer;
   const { title, detail } = answer ?? {};
   const status = response.status;
+  if (status === 401 && path !== 'login') location.reload(); // The login has ended: the page asks for the token.
   if (id && status === 404) dispatchEvent(new Event('missing')); // The object, or the session.
   throw new Problem({ title: title ?? `The server answered with status ${status}`, detail, status });
 }

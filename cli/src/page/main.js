@@ -7,6 +7,7 @@
 import { get, Latest } from './api.js';
 import { answer, bar, brief, count, el, fill, percent, used, whole } from './dom.js';
 import { href, route, session, VIEWS } from './route.js';
+import { admit } from './login.js';
 import { banner } from './sessions.js';
 import fleet from './fleet.js';
 import pending from './pending.js';
@@ -176,6 +177,8 @@ function listen() {
     // The server may have restarted, and then counts its generations from the beginning.
     events.addEventListener('error', () => {
       shown = null;
+      // The server refuses: if the login has ended, this question notices it.
+      if (events.readyState === EventSource.CLOSED) get('summary').catch(() => {});
     });
   }
 }
@@ -190,13 +193,15 @@ async function check() {
   if (isOther && !session()) changed();
 }
 
-addEventListener('hashchange', open);
-addEventListener('missing', identify);
-document.addEventListener('visibilitychange', check);
-setInterval(check, EVERY);
 document.getElementById('skip').addEventListener('click', (event) => {
   event.preventDefault(); // The fragment is the state.
   document.getElementById('main').focus();
 });
-listen();
-open();
+admit(() => {
+  addEventListener('hashchange', open);
+  addEventListener('missing', identify);
+  document.addEventListener('visibilitychange', check);
+  setInterval(check, EVERY);
+  listen();
+  open();
+});

@@ -28,6 +28,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
+use super::access::{self, Access, admit};
 use super::figures::{Figures, measure};
 use super::page;
 use super::problem::Problem;
@@ -134,9 +135,9 @@ fn ended() -> Problem {
     Problem::not_found("there is no such session: it has ended, or was deleted")
 }
 
-/// The routes of the API and of the page.
-pub(super) fn routes(app: Arc<App>) -> Router {
-    let router = table().into_iter().fold(Router::new(), |router, (path, handlers)| {
+/// The routes of the API and of the page, for those to whom `access` is given.
+pub(super) fn routes(app: Arc<App>, access: Arc<Access>) -> Router {
+    let router = table(&access).into_iter().fold(Router::new(), |router, (path, handlers)| {
         let handlers = handlers.fallback(|| async {
             let allowed = "the path does not have this method";
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, allowed)
@@ -147,12 +148,13 @@ pub(super) fn routes(app: Arc<App>) -> Router {
         .merge(page::routes())
         .fallback(|| async { Problem::not_found("there is no such path") })
         .layer(DefaultBodyLimit::max(LARGEST_BODY))
+        .layer(from_fn_with_state(access, admit))
         .layer(from_fn(protect))
         .route_layer(from_fn_with_state(app.clone(), measure))
         .with_state(app)
 }
 
-fn table() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
+fn table(access: &Arc<Access>) -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
     vec![
         ("/api/v1/summary", get(summary)),
         ("/api/v1/nodes", get(nodes)),
@@ -166,6 +168,7 @@ fn table() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
         ("/api/v1/audit", get(audit)),
         ("/api/v1/events", get(events)),
         ("/api/v1/openapi.json", get(|| async { text(DOCUMENT.to_owned()) })),
+        (access::LOGIN, access::login(access.clone())),
         ("/healthz", get(|| async { "ok" })),
         ("/metrics", get(metrics)),
     ]
@@ -174,7 +177,7 @@ fn table() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
 /// Refuses requests from pages of other origins, and adds the headers that protect the own page.
 async fn protect(request: Request, next: Next) -> Response {
     let path = request.uri().path();
-    let is_fixed = path == "/" || path.starts_with("/page/");
+    let is_fixed = page::is_of(path);
     // Browsers send it. A link to the page may be on another one.
     let site = request.headers().get("sec-fetch-site");
     let is_foreign = site.is_some_and(|site| site != "same-origin" && site != "none");
@@ -239,12 +242,12 @@ async fn work<T: Send + 'static>(
     timeout(LONGEST, answer).await.map_err(late)?
 }
 
-fn text(json: String) -> Response {
+pub(super) fn text(json: String) -> Response {
     ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], json).into_response()
 }
 
 /// The fields of a body. A page of another origin cannot send this content type without being asked for permission.
-fn fields(headers: &HeaderMap, body: &Bytes) -> Result<Map<String, Value>, Problem> {
+pub(super) fn fields(headers: &HeaderMap, body: &Bytes) -> Result<Map<String, Value>, Problem> {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
     if !kind.eq_ignore_ascii_case("application/json") {
@@ -443,5 +446,5 @@ async fn metrics(State(app): Shared) -> Response {
 
 #[cfg(test)]
 pub(super) fn paths() -> Vec<&'static str> {
-    table().into_iter().map(|(path, _)| path).collect()
+    table(&Arc::new(Access::anyone())).into_iter().map(|(path, _)| path).collect()
 }

@@ -3,6 +3,7 @@
 //! A reading of the cluster is a [`view::View`], which never changes. Questions read the newest one, or the one after
 //! the change of a session, and run beside each other without locks. Nothing is written to the cluster or to files.
 
+mod access;
 mod api;
 mod example;
 mod figures;
@@ -14,21 +15,26 @@ mod source;
 mod tests;
 mod view;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use portolan::plugin::Handle;
 use portolan_dra::plugin::DryRunBackend;
-use portolan_kube::process::{ListenAddress, Served};
+use portolan_kube::process::{BearerReviews, ListenAddress, Served};
 
 use crate::cluster::{self, Godel};
 use crate::error::CommandError;
-use crate::live::{Signals, duration, log_to_stderr, not_served, runtime};
+use crate::live::{
+    Certificate, Reviewers, Signals, duration, live, log_to_stderr, not_secured, not_served,
+    runtime,
+};
 use crate::policy::{ConfigFile, Rules};
 use crate::print;
 use crate::text::count;
 
+use access::{Access, Rule, TokenFile};
 use api::App;
 use source::Source;
 
@@ -41,9 +47,9 @@ use source::Source;
 pub(crate) struct Arguments {
     #[command(flatten)]
     from: cluster::From,
-    /// Listen address: a loopback address with a port, or unix:PATH for a Unix socket. There is neither encryption nor
-    /// authentication, so other addresses are refused. On a loopback address, the header Host of every request must name
-    /// the local host.
+    /// Listen address: an IP address with a port, or unix:PATH for a Unix socket. Addresses other than loopback need a
+    /// certificate, and a token file or TokenReviews. On a loopback address without a certificate, the header Host of
+    /// every request must name the local host.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8090")]
     listen: ListenAddress,
     /// Time between two readings of a running cluster, at least 1s.
@@ -59,19 +65,68 @@ pub(crate) struct Arguments {
     /// Lowest severity that is logged to standard error: error, warn, info, debug or trace.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log: tracing::Level,
+    #[command(flatten)]
+    admission: Admission,
+}
+
+/// To whom the server answers, and how.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Encryption and authentication")]
+struct Admission {
+    #[command(flatten)]
+    certificate: Certificate,
+    /// File with the bearer token that clients must present, at least 16 characters. It is read again when it changes.
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["authentication_kubeconfig", "authorization_kubeconfig"]
+    )]
+    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    reviewers: Reviewers,
+}
+
+impl Admission {
+    /// Which tokens are accepted at an address. Loopback addresses and Unix sockets need none.
+    async fn rule(&self, listen: &ListenAddress) -> Result<Rule, CommandError> {
+        let is_exposed =
+            listen.tcp().is_some_and(|address| !address.ip().to_canonical().is_loopback());
+        let wrong = |what: &str| Err(CommandError::Usage(format!("--listen {listen}: {what}")));
+        let exposed = "an address other than loopback needs --tls-cert-file and --tls-private-key-file, and \
+                       --token-file or --authentication-kubeconfig";
+        match (self.certificate.source().is_some(), listen) {
+            (false, _) if is_exposed => return wrong(exposed),
+            (true, ListenAddress::Tcp(_)) | (false, _) => {}
+            (true, _) => return wrong("a socket is not encrypted: remove --tls-cert-file"),
+        }
+        if let Some(file) = &self.token_file {
+            return TokenFile::open(file).map(Rule::Token);
+        }
+        if !is_exposed && !self.reviewers.is_given() {
+            return Ok(Rule::Anyone);
+        }
+        match self.reviewers.connect().await? {
+            [Some(authentication), authorization] => {
+                let reviews = BearerReviews::new(authentication, authorization);
+                reviews.map(Rule::Reviewed).map_err(live)
+            }
+            [None, _] if is_exposed => wrong(exposed),
+            [None, _] => wrong("add --authentication-kubeconfig to --authorization-kubeconfig"),
+        }
+    }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
-    let Arguments { from, listen, refresh, config, seed, godel, log } = arguments;
-    if listen.tcp().is_some_and(|address| !address.ip().to_canonical().is_loopback()) {
-        let why = "anyone who reaches the address could read the cluster: listen on a loopback address or a Unix \
-                   socket, behind a proxy that authenticates its clients";
-        return Err(CommandError::Usage(format!("--listen {listen}: {why}")));
-    }
+    let Arguments { from, listen, refresh, config, seed, godel, log, admission } = arguments;
     if *refresh < Duration::from_secs(1) {
         return Err(CommandError::Usage("--refresh: pass at least 1s".to_owned()));
     }
     log_to_stderr(*log);
+    let runtime = runtime()?;
+    let rule = runtime.block_on(admission.rule(listen))?;
+    let certificate = admission.certificate.source();
+    let access = Access::new(rule, listen.tcp().map(|to| to.port()), certificate.is_some());
+    let access = Arc::new(access);
     let config = config.source().read()?;
     // An invalid configuration is an error of the start, not of each question.
     config.policies(&Handle::default(), Arc::new(DryRunBackend))?;
@@ -84,16 +139,26 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     let (nodes, pods) = (count(nodes, "node"), count(pods, "pod"));
     let name = source.name();
     let app = App::new(rules.clone(), name.clone(), first);
-    let runtime = runtime()?;
     let ended = runtime.block_on(async {
         let mut signals = Signals::new()?;
-        let served = Served::routes(listen.clone(), api::routes(app.clone())).await;
-        let served = served.map_err(|error| not_served("--listen", listen, &error))?;
+        let routes = api::routes(app.clone(), access.clone());
+        let (scheme, served) = match (&certificate, listen.tcp()) {
+            (Some(certificate), Some(address)) => {
+                let served = Served::encrypted(address, certificate, routes).await;
+                let remedy = "choose another --listen";
+                ("https", served.map_err(|error| not_secured(&error, remedy))?)
+            }
+            _ => {
+                let served = Served::routes(listen.clone(), routes).await;
+                ("http", served.map_err(|error| not_served("--listen", listen, &error))?)
+            }
+        };
         let address = match served.address() {
-            ListenAddress::Tcp(address) => format!("http://{address}/"),
+            ListenAddress::Tcp(address) => format!("{scheme}://{address}/"),
             other => other.to_string(),
         };
         print(&format!("{address} shows {name}: {nodes}, {pods}, {pending} pending"))?;
+        tokio::spawn(access.follow());
         tokio::spawn(expire(app.clone()));
         tokio::spawn(follow(app, source, stamp, rules));
         signals.next().await;

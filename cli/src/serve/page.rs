@@ -29,6 +29,11 @@ pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
         .route("/favicon.ico", get(|| async { file("icon.svg", ICON) }))
 }
 
+/// Whether a path is one of the page's files, which contain nothing of the cluster.
+pub(super) fn is_of(path: &str) -> bool {
+    path == "/" || path == "/favicon.ico" || path.starts_with("/page/")
+}
+
 async fn named(Path(name): Path<String>) -> Result<Response, Problem> {
     let found = FILES.iter().find(|(file, _)| *file == name);
     let (name, text) = found.ok_or_else(|| Problem::not_found("the page has no such file"))?;

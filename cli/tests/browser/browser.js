@@ -62,6 +62,7 @@ export async function visit(address, fragment, { size = WIDE, scheme = 'light', 
     locale: 'en-GB',
     timezoneId: 'UTC',
     reducedMotion: 'reduce',
+    ignoreHTTPSErrors: true, // The certificate of a test is signed by nobody.
   });
   context.setDefaultTimeout(PATIENCE);
   const faults = [];

@@ -29,11 +29,16 @@ export async function serve(...options) {
   return new URL(/^(\S+) shows /.exec(value)[1]);
 }
 
+/** Makes a folder, which is removed after the tests of the file. */
+export async function folder() {
+  const made = await mkdtemp(join(tmpdir(), 'portolan-browser-'));
+  endings.push(() => rm(made, { recursive: true, force: true }));
+  return made;
+}
+
 /** Starts the program with a cluster in a file. Returns its address and `write(objects)`, which replaces the cluster. */
 export async function serveFile(objects) {
-  const folder = await mkdtemp(join(tmpdir(), 'portolan-browser-'));
-  endings.push(() => rm(folder, { recursive: true, force: true }));
-  const file = join(folder, 'cluster.json');
+  const file = join(await folder(), 'cluster.json');
   const write = (items) => writeFile(file, JSON.stringify({ apiVersion: 'v1', kind: 'List', items }));
   await write(objects);
   return { address: await serve('--cluster', file), file, write };

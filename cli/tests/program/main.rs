@@ -16,5 +16,6 @@ mod queued_replay;
 mod replay;
 mod replay_traces;
 mod serve;
+mod serve_access;
 mod shadow;
 mod what_if;

@@ -18,6 +18,8 @@ pub(crate) use election::register_leadership;
 pub use election::{Election, ElectionConfig, ElectionError};
 pub use live::{LiveConfig, LiveFigures, LiveScheduler, StartError};
 pub use profiles::checked_settings;
-pub use secure::{CertificateSource, Lookup, RequestHeaders, SecureConfig, ServeError};
-pub use serve::{ListenAddress, ListenError, Served};
+pub use secure::{
+    BearerError, BearerReviews, CertificateSource, Lookup, RequestHeaders, SecureConfig, ServeError,
+};
+pub use serve::{ConnectionState, ListenAddress, ListenError, Served};
 pub use shards::ShardHolder;

@@ -8,7 +8,7 @@
 //! | `/configz` | the configuration as it was given, unless it contains a secret |
 //!
 //! [`Served::start`] has neither encryption nor authentication: bind it to an address that only probes and scrapers
-//! reach, or to a Unix socket. [`Served::secure`] has both. Each server has up to 512 connections: for one more, one
+//! reach, or to a Unix socket. [`Served::secure`] has both. [`Served::encrypted`] serves other routes. Each server has up to 512 connections: for one more, one
 //! without an accepted request is closed. At most 448 have accepted requests, so 64 are left for probes. A connection
 //! also ends if its client is slow: see [`connections::Bounds`].
 
@@ -36,6 +36,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::task::JoinHandle;
 
+pub use connection_state::ConnectionState;
 use connections::{Bounds, serve};
 use listen::Listener;
 pub use listen::{ListenAddress, ListenError};

@@ -121,7 +121,7 @@ impl Authentication {
         }
         if let (Some(tokens), Some(token)) = (&self.tokens, bearer(headers)) {
             match tokens.user(token).await {
-                Ok(user) => return Ok(user.authenticated()),
+                Ok(user) => return Ok(user),
                 Err(Unreviewed::Failed(error)) => errors.push(error),
                 Err(Unreviewed::TooMany) => return Err(Unreviewed::TooMany),
             }
@@ -142,7 +142,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// Asks the API server for the user of a token.
-struct Tokens {
+pub(super) struct Tokens {
     api: Api,
     ttl: Duration,
     /// Keyed by the tokens' authentication codes, so that no token is in memory after its request.
@@ -167,7 +167,7 @@ struct TokenStatus {
 }
 
 impl Tokens {
-    fn new(api: Api, ttl: Duration) -> Result<Tokens, Unspecified> {
+    pub(super) fn new(api: Api, ttl: Duration) -> Result<Tokens, Unspecified> {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new())?;
         Ok(Tokens { api, ttl, reviews: Reviews::new(), known: Cache::new(), key })
     }
@@ -180,7 +180,8 @@ impl Tokens {
         code
     }
 
-    async fn user(&self, token: &str) -> Result<User, Unreviewed> {
+    /// Returns the user of a token, in the group of all users.
+    pub(super) async fn user(&self, token: &str) -> Result<User, Unreviewed> {
         let key = self.code(token);
         let asker = self.known.get(&key).map_or(Asker::Stranger, |()| Asker::Known);
         let review = async {
@@ -198,7 +199,8 @@ impl Tokens {
             Ok((status.authenticated.then_some(status.user), self.ttl))
         };
         let user = self.reviews.get(key, asker, review).await?;
-        user.ok_or_else(|| Unreviewed::Failed("invalid bearer token".to_owned()))
+        let user = user.ok_or_else(|| Unreviewed::Failed("invalid bearer token".to_owned()))?;
+        Ok(user.authenticated())
     }
 }
 

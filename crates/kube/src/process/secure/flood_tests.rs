@@ -19,15 +19,15 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::authentication::Authentication;
 use super::authorization::Authorization;
 use super::certificate::{CertificateSource, ServingCertificate};
 use super::trust::Trust;
 use super::trust::tests::provider;
-use super::{Gate, guarded, tls};
+use super::{AnyClient, Gate, guarded, tls};
 use crate::api::{Api, Connection, Limits};
 use crate::process::serve::connections::{Bounds, serve};
 use crate::process::serve::refusals::{Reason, Refusals};
@@ -140,8 +140,8 @@ impl World {
         let certificate = ServingCertificate::new(&source, address.ip(), provider());
         let certificate = Arc::new(certificate.expect("made"));
         let client = Arc::new(trusting(&certificate));
-        let config = tls(provider(), certificate).expect("valid");
-        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let clients = Arc::new(AnyClient(provider()));
+        let acceptor = tls(provider(), Some(clients), certificate).expect("valid");
         let router = guarded(router, Arc::new(gate));
         let server = serve(listener, Some(acceptor), router, bounds, refusals.clone());
         let tasks = vec![api_server, tokio::spawn(server)];

@@ -18,6 +18,7 @@
 
 mod authentication;
 mod authorization;
+mod bearer;
 mod cache;
 mod certificate;
 #[cfg(test)]
@@ -60,6 +61,7 @@ use certificate::ServingCertificate;
 use reviews::Unreviewed;
 use trust::Sources;
 
+pub use bearer::{BearerError, BearerReviews};
 pub use certificate::CertificateSource;
 pub use trust::RequestHeaders;
 
@@ -73,6 +75,8 @@ use crate::seldom::warn_seldom;
 
 /// How often files and the ConfigMap are read again.
 const REFRESH: Duration = Duration::from_secs(60);
+/// How long an answer of the API server is kept.
+const TTL: Duration = Duration::from_secs(10);
 /// How often the ConfigMap is read until it was read for the first time.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -124,7 +128,6 @@ impl SecureConfig {
     /// Returns kube-scheduler's defaults for an address: a self-signed certificate, and no client of the API server.
     #[must_use]
     pub fn new(address: SocketAddr) -> SecureConfig {
-        let ttl = Duration::from_secs(10);
         SecureConfig {
             address,
             certificate: CertificateSource::SelfSigned,
@@ -132,11 +135,11 @@ impl SecureConfig {
             request_headers: RequestHeaders::default(),
             authentication: None,
             lookup: Lookup::default(),
-            token_ttl: ttl,
+            token_ttl: TTL,
             authorization: None,
             always_allow_paths: ["/healthz", "/readyz", "/livez"].map(str::to_owned).into(),
-            authorized_ttl: ttl,
-            unauthorized_ttl: ttl,
+            authorized_ttl: TTL,
+            unauthorized_ttl: TTL,
         }
     }
 }
@@ -189,7 +192,6 @@ impl Served {
         scheduler: &LiveScheduler,
     ) -> Result<Served, ServeError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let listen = |error| ServeError::Listen { address: config.address, error };
         let address = config.address.ip();
         let certificate = ServingCertificate::new(&config.certificate, address, provider.clone())?;
         let certificate = Arc::new(certificate);
@@ -216,10 +218,9 @@ impl Served {
             refusals: scheduler.refusals().clone(),
         });
 
-        let listener = bind(config.address).await.map_err(listen)?;
-        let address = listener.local_addr().map_err(listen)?;
-        let tls = tls(provider, certificate.clone())?;
-        let tls = TlsAcceptor::from(Arc::new(tls));
+        let (listener, address) = bind(config.address).await?;
+        let clients = Arc::new(AnyClient(provider.clone()));
+        let tls = tls(provider, Some(clients), certificate.clone())?;
         let router = guarded(routes(Answers::of(scheduler)), gate.clone());
         let refusals = scheduler.refusals().clone();
         let served = serve(listener, Some(tls), router, Bounds::default(), refusals);
@@ -227,33 +228,79 @@ impl Served {
         let refreshed = refresh(certificate, sources, gate, is_complete);
         Ok(Served::new(address.into(), vec![served, tokio::spawn(refreshed)]))
     }
-}
 
-/// Listens on an address. Any unspecified address, such as `0.0.0.0`, means all addresses of both families, as in
-/// kube-scheduler, unless the system restricts IPv6 sockets to IPv6 (`net.ipv6.bindv6only`).
-async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
-    if address.ip().is_unspecified() {
-        let all = SocketAddr::from((Ipv6Addr::UNSPECIFIED, address.port()));
-        match TcpListener::bind(all).await {
-            // The system may lack IPv6.
-            Err(error) if error.kind() != ErrorKind::AddrInUse => {}
-            bound => return bound,
-        }
+    /// Starts to serve other routes over HTTPS, with the same bounds for connections. Clients are not asked for
+    /// certificates, and the routes must authenticate them: every request has an extension `Arc<ConnectionState>`, with
+    /// which the handler of a request that it accepts protects the connection.
+    ///
+    /// # Errors
+    ///
+    /// See [`ServeError`].
+    pub async fn encrypted(
+        address: SocketAddr,
+        certificate: &CertificateSource,
+        routes: Router,
+    ) -> Result<Served, ServeError> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let certificate = ServingCertificate::new(certificate, address.ip(), provider.clone())?;
+        let certificate = Arc::new(certificate);
+        let (listener, address) = bind(address).await?;
+        let tls = tls(provider, None, certificate.clone())?;
+        let served = serve(listener, Some(tls), routes, Bounds::default(), Refusals::default());
+        let reloaded = async move {
+            loop {
+                sleep(REFRESH).await;
+                reload(&certificate);
+            }
+        };
+        Ok(Served::new(address.into(), vec![tokio::spawn(served), tokio::spawn(reloaded)]))
     }
-    TcpListener::bind(address).await
 }
 
+/// Listens on an address, and returns it with the port that was selected. Any unspecified address, such as `0.0.0.0`,
+/// means all addresses of both families, as in kube-scheduler, unless the system restricts IPv6 sockets to IPv6
+/// (`net.ipv6.bindv6only`).
+async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeError> {
+    let bound = async {
+        if address.ip().is_unspecified() {
+            let all = SocketAddr::from((Ipv6Addr::UNSPECIFIED, address.port()));
+            match TcpListener::bind(all).await {
+                // The system may lack IPv6.
+                Err(error) if error.kind() != ErrorKind::AddrInUse => {}
+                bound => return bound,
+            }
+        }
+        TcpListener::bind(address).await
+    };
+    let listen = |error| ServeError::Listen { address, error };
+    let listener = bound.await.map_err(listen)?;
+    let selected = listener.local_addr().map_err(listen)?;
+    Ok((listener, selected))
+}
+
+/// The server's side of TLS. Without `clients`, no certificate of a client is asked for.
 fn tls(
     provider: Arc<CryptoProvider>,
+    clients: Option<Arc<AnyClient>>,
     certificate: Arc<ServingCertificate>,
-) -> Result<ServerConfig, ServeError> {
-    let config = ServerConfig::builder_with_provider(provider.clone())
+) -> Result<TlsAcceptor, ServeError> {
+    let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| ServeError::Certificate(error.to_string()))?;
-    let clients = Arc::new(AnyClient(provider));
-    let mut config = config.with_client_cert_verifier(clients).with_cert_resolver(certificate);
+    let config = match clients {
+        Some(clients) => config.with_client_cert_verifier(clients),
+        None => config.with_no_client_auth(),
+    };
+    let mut config = config.with_cert_resolver(certificate);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(config)
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// Reads the files of the certificate again.
+fn reload(certificate: &ServingCertificate) {
+    if let Err(error) = certificate.reload() {
+        tracing::warn!(%error, "serving certificate not read again");
+    }
 }
 
 /// Reads files and the ConfigMap again, so that certificates can be replaced. If this fails, the previous contents stay
@@ -267,9 +314,7 @@ async fn refresh(
     let mut wait = if is_complete { REFRESH } else { Duration::ZERO };
     loop {
         sleep(wait).await;
-        if let Err(error) = certificate.reload() {
-            tracing::warn!(%error, "serving certificate not read again");
-        }
+        reload(&certificate);
         wait = REFRESH;
         if sources.is_empty() {
             continue;

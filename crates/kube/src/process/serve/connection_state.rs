@@ -13,7 +13,8 @@ use super::refusals::Reason;
 /// The state of a connection. It is protected while an accepted request is answered. At any other time, during a
 /// handshake, a head or a review for example, it may be closed for a newer one: an unknown client determines how long
 /// these take.
-pub(in crate::process) struct ConnectionState {
+#[derive(Debug)]
+pub struct ConnectionState {
     /// Whether a request has arrived.
     has_begun: AtomicBool,
     is_protected: AtomicBool,
@@ -27,7 +28,7 @@ pub(in crate::process) struct ConnectionState {
 impl ConnectionState {
     /// Protects the connection until the request is answered, unless too many are protected. The request is then
     /// answered, too, but the connection may be closed first.
-    pub(in crate::process) fn protect(&self) {
+    pub fn protect(&self) {
         let more = |protected| (protected < self.limit).then_some(protected + 1);
         if !self.is_protected()
             && self.protected.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
