@@ -11,6 +11,7 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("icon.svg", ICON),
     ("api.js", include_str!("page/api.js")),
     ("dom.js", include_str!("page/dom.js")),
+    ("duel.js", include_str!("page/duel.js")),
     ("explain.js", include_str!("page/explain.js")),
     ("fleet.js", include_str!("page/fleet.js")),
     ("headroom.js", include_str!("page/headroom.js")),

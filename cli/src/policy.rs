@@ -45,6 +45,18 @@ pub(crate) struct Reading {
     ignore_extenders: bool,
 }
 
+impl Reading {
+    /// The options by which parts of a configuration are ignored.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn ignoring(unknown_plugins: bool, extenders: bool) -> Reading {
+        Reading {
+            ignore_unknown_plugins: unknown_plugins,
+            ignore_extenders: extenders,
+            profile: None,
+        }
+    }
+}
+
 /// A configuration to be read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Source<'a> {
@@ -59,7 +71,7 @@ impl ConfigFile {
     }
 }
 
-/// A configuration whose file has been read.
+/// A configuration whose text is known.
 pub(crate) struct Text {
     file: Option<PathBuf>,
     reading: Reading,
@@ -133,6 +145,13 @@ impl Source<'_> {
 }
 
 impl Text {
+    /// A configuration that is not in a file. Errors refer to it by this name. An empty text is the default profile.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn given(name: &str, text: &str, reading: Reading) -> Text {
+        let text = if text.trim().is_empty() { Configuration::DEFAULT } else { text };
+        Text { file: Some(name.into()), reading, text: text.to_owned() }
+    }
+
     /// The file of the configuration.
     pub(crate) fn file(&self) -> Option<&Path> {
         self.file.as_deref()
@@ -215,6 +234,14 @@ impl Text {
 }
 
 impl Policies {
+    /// The profile of the pod: a single one is for all pods.
+    pub(crate) fn of(&self, pod: &Pod) -> Option<&Profile> {
+        match &self.profiles[..] {
+            [only] => Some(only),
+            all => all.iter().find(|profile| profile.scheduler_name == pod.scheduler_name()),
+        }
+    }
+
     /// Whether the only profile applies to all pods: it is named, or Gödel's schedulers share the pods of one scheduler
     /// name.
     pub(crate) fn are_for_all(&self, godel: &Godel) -> bool {

@@ -1,6 +1,9 @@
 //! `portolan compare`: schedules one workload under several configurations with the same seed, and reports which one
 //! packs better.
 
+#[cfg(feature = "cluster")]
+mod asked;
+mod decision;
 mod packing;
 mod prices;
 mod report;
@@ -10,11 +13,14 @@ mod verdict;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use indicatif::ProgressBar;
 use portolan::cache::{NodeInfo, Snapshot};
 use portolan::metrics::Metrics;
 use portolan::model::{Name, Resources};
+use serde_json::Value;
 
 use crate::error::CommandError;
 use crate::metrics::{self, MetricsFile};
@@ -23,6 +29,8 @@ use crate::replay::run::Outcome;
 use crate::replay::{self, Overlay, Progress, Settings, Workload};
 use crate::{Output, print, terminal};
 
+#[cfg(feature = "cluster")]
+pub(crate) use asked::Contest;
 use packing::Packing;
 use shapes::{Left, Shapes};
 
@@ -73,15 +81,28 @@ struct Run {
     imbalance: (f64, f64),
     /// The results with all seeds, if there are several.
     spread: Vec<Spread>,
+    /// The scores of the first decision that differs from that of the first configuration, if they are known.
+    scores: Option<Value>,
+}
+
+/// A configuration to be compared.
+struct Entrant {
+    name: String,
+    config: policy::Text,
 }
 
 /// What all runs share.
 struct Setting<'a> {
-    arguments: &'a Arguments,
     workload: &'a Workload,
+    source: &'a replay::Source,
     prices: Option<HashMap<Name, f64>>,
+    pool_label: Option<&'a str>,
+    seeds: u16,
+    draws_chart: bool,
     shapes: Shapes,
     bar: ProgressBar,
+    /// `false` once the result is no longer needed.
+    is_wanted: Arc<AtomicBool>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
@@ -90,20 +111,42 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     let prices = arguments.prices.of(&workload.nodes)?;
     arguments.chart.as_ref().map_or(Ok(()), Overlay::check)?;
     let sinks = arguments.metrics.open_all(arguments.configs.len())?;
+    let read = |file: &PathBuf| {
+        let source = policy::Source {
+            file: Some(&**file).filter(|file| *file != Path::new("default")),
+            reading: &arguments.reading,
+        };
+        Ok(Entrant { name: file.display().to_string(), config: source.read()? })
+    };
+    let entrants: Vec<Entrant> =
+        arguments.configs.iter().map(read).collect::<Result<_, CommandError>>()?;
     let shapes = Shapes::of(&workload);
     let replays = arguments.configs.len() as u64 * u64::from(arguments.seeds);
     let bar = terminal::progress("comparing", replays, terminal::Of::Items("replays"));
-    let setting = Setting { arguments, workload: &workload, prices, shapes, bar };
+    let setting = Setting {
+        workload: &workload,
+        source,
+        prices,
+        pool_label: arguments.prices.pool_label.as_deref(),
+        seeds: arguments.seeds,
+        draws_chart: arguments.chart.is_some(),
+        shapes,
+        bar,
+        is_wanted: Arc::new(AtomicBool::new(true)),
+    };
     let outcomes: Vec<Result<Run, CommandError>> = std::thread::scope(|scope| {
-        let threads = arguments.configs.iter().zip(&sinks).map(|(config, sink)| {
+        let threads = entrants.iter().zip(&sinks).map(|(entrant, sink)| {
             let setting = &setting;
-            scope.spawn(move || setting.all_seeds(config, metrics::of(sink)))
+            scope.spawn(move || setting.all_seeds(entrant, metrics::of(sink)))
         });
         let threads: Vec<_> = threads.collect();
         let broke = || CommandError::Panicked("a replay thread");
         threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(broke()))).collect()
     });
-    let runs: Vec<Run> = outcomes.into_iter().collect::<Result<_, _>>()?;
+    let mut runs: Vec<Run> = outcomes.into_iter().collect::<Result<_, _>>()?;
+    if source.output == Output::Json {
+        setting.score(&entrants, &mut runs)?;
+    }
     let Setting { shapes, .. } = setting;
     for warning in runs.iter().filter_map(|run| run.outcome.warning.as_ref()) {
         workload.intake.warn(warning);
@@ -129,15 +172,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
 
 impl Setting<'_> {
     /// Replays the workload under one configuration, with all seeds.
-    fn all_seeds(&self, config: &Path, metrics: Option<&Metrics>) -> Result<Run, CommandError> {
-        let seed = self.arguments.source.seed;
-        let mut first = self.one(config, metrics, seed)?;
+    fn all_seeds(&self, entrant: &Entrant, metrics: Option<&Metrics>) -> Result<Run, CommandError> {
+        let seed = self.source.seed;
+        let mut first = self.one(entrant, metrics, seed)?;
         first.left = Some(self.shapes.left(&first.outcome.end)?);
-        if self.arguments.seeds > 1 {
+        if self.seeds > 1 {
             let mut all = vec![figures(&first)];
-            for n in 1..self.arguments.seeds {
+            for n in 1..self.seeds {
                 let seed = seed.wrapping_add(u64::from(n));
-                all.push(figures(&self.one(config, None, seed)?));
+                all.push(figures(&self.one(entrant, None, seed)?));
             }
             first.spread = spread(&all);
         }
@@ -147,31 +190,42 @@ impl Setting<'_> {
     /// Replays the workload under one configuration, with one seed.
     fn one(
         &self,
-        config: &Path,
+        entrant: &Entrant,
         metrics: Option<&Metrics>,
         seed: u64,
     ) -> Result<Run, CommandError> {
-        let Setting { arguments, workload, prices, .. } = self;
-        let file = Some(config).filter(|file| *file != Path::new("default"));
-        let settings = Settings {
-            config: policy::Source { file, reading: &arguments.reading },
-            threads: 1,
-            progress: Progress::Hidden,
-            metrics,
-            draws_chart: arguments.chart.is_some(),
-            seed,
-        };
-        let outcome = replay::run::run(workload, &arguments.source, settings)?;
+        let outcome = self.outcome(entrant, metrics, seed, self.workload.arrivals.len())?;
         self.bar.inc(1);
-        let pool_label = arguments.prices.pool_label.as_deref();
         Ok(Run {
-            name: config.display().to_string(),
-            packing: Packing::of(&outcome, prices.as_ref(), pool_label),
+            name: entrant.name.clone(),
+            packing: Packing::of(&outcome, self.prices.as_ref(), self.pool_label),
             left: None,
             imbalance: imbalance(&outcome.end),
             outcome,
             spread: Vec::new(),
+            scores: None,
         })
+    }
+
+    /// Replays the first pods of the workload.
+    fn outcome(
+        &self,
+        entrant: &Entrant,
+        metrics: Option<&Metrics>,
+        seed: u64,
+        arrivals: usize,
+    ) -> Result<Outcome, CommandError> {
+        let settings = Settings {
+            config: &entrant.config,
+            arrivals,
+            is_wanted: &self.is_wanted,
+            threads: 1,
+            progress: Progress::Hidden,
+            metrics,
+            draws_chart: self.draws_chart,
+            seed,
+        };
+        replay::run::run(self.workload, self.source, settings)
     }
 }
 

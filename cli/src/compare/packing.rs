@@ -31,7 +31,13 @@ pub(super) struct Packing {
     pub(super) pools: BTreeMap<String, Used>,
     /// The requested shares of the nodes in use, in percent, by resource.
     pub(super) utilization: Vec<(String, f64)>,
+    /// The requested share of each node at the end, in percent, the fullest first, by resource. Of many nodes, some.
+    /// Empty in timed mode, whose pods have ended.
+    pub(super) fill: Vec<(String, Vec<f64>)>,
 }
+
+/// The most nodes of a curve.
+const MOST_POINTS: usize = 201;
 
 impl Packing {
     pub(super) fn of(
@@ -42,6 +48,7 @@ impl Packing {
         let none = Used { price: prices.map(|_| Price::default()), ..Used::default() };
         let (mut all, mut pools) = (none, BTreeMap::new());
         let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+        let mut fill: BTreeMap<String, Vec<f64>> = BTreeMap::new();
         for node in outcome.end.nodes() {
             let share = match &outcome.busy {
                 Some(busy) => busy.get(node.name()).copied().unwrap_or(0.0),
@@ -61,6 +68,10 @@ impl Packing {
             }
             let takes = node.requested();
             for (name, has) in requests(&node.allocatable()) {
+                if outcome.busy.is_none() {
+                    let share = takes.amount(&name) as f64 * 100.0 / has as f64;
+                    fill.entry(name.clone()).or_default().push(share);
+                }
                 let takes = takes.amount(&name) as f64 * share;
                 let sum = sums.entry(name).or_default();
                 *sum = (sum.0 + takes, sum.1 + has as f64 * share);
@@ -74,6 +85,31 @@ impl Packing {
             let requested = requested(&name, at_end)?;
             (has > 0.0 && requested > 0.0).then(|| (name, requested * 100.0 / has))
         });
-        Packing { all, pools, utilization: utilization.collect() }
+        let fill = fill.into_iter().filter(|(_, shares)| shares.iter().any(|share| *share > 0.0));
+        let fill = fill.map(|(name, shares)| (name, curve(shares))).collect();
+        Packing { all, pools, utilization: utilization.collect(), fill }
+    }
+}
+
+/// The shares in descending order: all, or those at equal distances.
+fn curve(mut shares: Vec<f64>) -> Vec<f64> {
+    shares.sort_by(|a, b| b.total_cmp(a));
+    let last = shares.len().saturating_sub(1);
+    match shares.len() {
+        0..=MOST_POINTS => shares,
+        _ => (0..MOST_POINTS).map(|at| shares[at * last / (MOST_POINTS - 1)]).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_curve_keeps_its_ends() {
+        assert_eq!(curve(vec![1.0, 3.0, 2.0]), [3.0, 2.0, 1.0]);
+        let long = curve((0..5_000).map(f64::from).collect());
+        assert_eq!((long.len(), long[0], long[MOST_POINTS - 1]), (MOST_POINTS, 4_999.0, 0.0));
+        assert!(long.is_sorted_by(|a, b| a > b));
     }
 }

@@ -32,6 +32,15 @@ pub(crate) struct PriceOptions {
 type PriceOf<'a> = Box<dyn Fn(&Node) -> Result<f64, CommandError> + 'a>;
 
 impl PriceOptions {
+    /// Pools and prices by node labels.
+    #[cfg(feature = "cluster")]
+    pub(super) fn labelled(
+        pool_label: Option<String>,
+        price_label: Option<String>,
+    ) -> PriceOptions {
+        PriceOptions { pool_label, price_label, prices: None }
+    }
+
     /// The price of each node, or `None` if prices are not asked for.
     pub(super) fn of(&self, nodes: &[Node]) -> Result<Option<HashMap<Name, f64>>, CommandError> {
         let price: PriceOf<'_> = match (&self.price_label, &self.prices) {

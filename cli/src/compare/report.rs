@@ -230,10 +230,15 @@ impl Report<'_> {
                 "pod": &*pod.key(),
                 "first": self.runs[0].outcome.placements[at].as_deref(),
                 "here": run.outcome.placements[at].as_deref(),
+                "scores": run.scores,
             })
         });
-        let Packing { all, pools, utilization } = &run.packing;
+        let Packing { all, pools, utilization, fill } = &run.packing;
         let pools = pools.iter().map(|(name, of)| (name.clone(), of_used(of)));
+        let tenths = |share: &f64| (share * 10.0).round() / 10.0;
+        let fill = fill.iter().map(|(name, shares)| {
+            (name.clone(), shares.iter().map(tenths).collect::<Vec<f64>>().into())
+        });
         let shares = utilization.iter().map(|(name, share)| (name.clone(), json!(share)));
         json!({
             "config": run.name,
@@ -242,6 +247,7 @@ impl Report<'_> {
             "nodes": of_used(all),
             "pools": pools.collect::<serde_json::Map<_, _>>(),
             "requested_on_used_percent": shares.collect::<serde_json::Map<_, _>>(),
+            "fill_percent": fill.collect::<serde_json::Map<_, _>>(),
             "left": self.left(run),
             "different": different,
             "first_difference": earliest,

@@ -59,24 +59,26 @@ struct Score {
 }
 
 fn nodes<S: Serializer>(of: &BTreeMap<Name, Verdict>, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_map(of.iter().map(|(name, verdict)| {
-        let rejections = verdict.status.iter().chain(&verdict.further).map(|status| Rejection {
-            code: status.code.as_str(),
-            plugin: status.plugin,
-            reasons: &status.reasons,
-        });
-        let scores = verdict.scores.iter().map(|score| Score {
-            normalized: score.normalized,
-            plugin: score.plugin,
-            raw: score.raw,
-            weighted: score.weighted,
-        });
-        let node = match verdict.status {
-            Some(_) => Node::Rejects { fits: false, rejections: rejections.collect() },
-            None => Node::Fits { fits: true, scores: scores.collect(), total: verdict.total() },
-        };
-        (&**name, node)
-    }))
+    to.collect_map(of.iter().map(|(name, of)| (&**name, verdict(of))))
+}
+
+/// The verdicts of all plugins on a node, as they are printed.
+pub(crate) fn verdict(of: &Verdict) -> impl Serialize {
+    let rejections = of.status.iter().chain(&of.further).map(|status| Rejection {
+        code: status.code.as_str(),
+        plugin: status.plugin,
+        reasons: &status.reasons,
+    });
+    let scores = of.scores.iter().map(|score| Score {
+        normalized: score.normalized,
+        plugin: score.plugin,
+        raw: score.raw,
+        weighted: score.weighted,
+    });
+    match of.status {
+        Some(_) => Node::Rejects { fits: false, rejections: rejections.collect() },
+        None => Node::Fits { fits: true, scores: scores.collect(), total: of.total() },
+    }
 }
 
 pub(super) fn json(explained: &Explained<'_>) -> Result<String, CommandError> {

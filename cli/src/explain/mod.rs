@@ -38,6 +38,8 @@ use crate::text::line;
 use crate::{arguments, cluster, creation, input, print};
 
 use changes::Changes;
+pub(crate) use export::verdict;
+pub(crate) use schedulers::Unchanging;
 use schedulers::{Schedulers, Why};
 use subject::Subject;
 use trial::Trial;

@@ -43,7 +43,8 @@ pub(super) struct Schedulers {
     pub(super) notes: Vec<String>,
 }
 
-struct Unchanging(Arc<Snapshot>);
+/// The snapshots of a cluster that does not change.
+pub(crate) struct Unchanging(pub(crate) Arc<Snapshot>);
 
 impl Snapshots for Unchanging {
     fn snapshot(&self) -> Arc<Snapshot> {

@@ -9,12 +9,13 @@ import { answer, bar, brief, count, el, fill, percent, used, whole } from './dom
 import { href, route, session, VIEWS } from './route.js';
 import { admit } from './login.js';
 import { banner } from './sessions.js';
+import duel from './duel.js';
 import fleet from './fleet.js';
 import pending from './pending.js';
 import studio from './studio.js';
 import resilience from './resilience.js';
 
-const create = { fleet, pending, 'what-if': studio, resilience };
+const create = { fleet, pending, 'what-if': studio, resilience, duel };
 const views = {};
 const newest = new Latest();
 const EVERY = 30_000; // Milliseconds until the summary is read again: a failed reading causes no event.

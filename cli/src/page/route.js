@@ -4,7 +4,7 @@
 // send, so the names of nodes and pods stay out of the logs of proxies.
 
 /** The ids of the views in the order of the navigation; the first one is the default. */
-export const VIEWS = ['fleet', 'pending', 'what-if', 'resilience'];
+export const VIEWS = ['fleet', 'pending', 'what-if', 'resilience', 'duel'];
 
 /** Returns the view and the parameters of the address. */
 export function route() {

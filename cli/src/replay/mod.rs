@@ -12,6 +12,8 @@ mod workload;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use clap::ValueEnum;
 
@@ -25,6 +27,8 @@ use crate::{Output, print};
 pub(crate) use chart::Overlay;
 pub(crate) use run::Settings;
 pub(crate) use workload::Workload;
+#[cfg(feature = "cluster")]
+pub(crate) use workload::{Existing, Pods};
 
 /// Schedule a workload pod by pod.
 ///
@@ -114,6 +118,27 @@ pub(crate) struct Source {
     godel: Godel,
 }
 
+impl Source {
+    /// How the workload of a cluster is replayed.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn of_cluster(seed: u64, godel: Godel) -> Source {
+        Source {
+            nodes: None,
+            pods: None,
+            mode: Mode::Fill,
+            load: None,
+            qos_priorities: false,
+            percentage_of_nodes: 0,
+            seed,
+            first: None,
+            output: Output::Json,
+            strict: Strict::default(),
+            limit: PodLimit::default(),
+            godel,
+        }
+    }
+}
+
 /// Arrival and run times of pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mode {
@@ -155,8 +180,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     let mut workload = workload(source)?;
     let sink = metrics.open()?;
     chart.as_ref().map_or(Ok(()), chart::Target::check)?;
+    let config = config.source().read()?;
     let settings = Settings {
-        config: config.source(),
+        config: &config,
+        arrivals: workload.arrivals.len(),
+        is_wanted: &Arc::new(AtomicBool::new(true)),
         threads: *threads,
         progress: Progress::Shown,
         metrics: metrics::of(&sink),

@@ -15,7 +15,8 @@ use super::meter::Waiting;
 use super::run::Replay;
 
 pub(super) fn run(replay: &mut Replay<'_>, mut scheduler: Algorithm) -> Result<(), CommandError> {
-    for at in 0..replay.workload.arrivals.len() {
+    for at in 0..replay.arrivals {
+        replay.check_wanted()?;
         if let Some(error) = place(replay, &mut scheduler, at)? {
             let reasons: Vec<String> = match error {
                 Failure::Fit(fit) => fit.reasons.into_keys().collect(),

@@ -95,7 +95,7 @@ fn seconds(time: Timestamp) -> f64 {
 impl Queued<'_, '_> {
     /// Adds one pod after the other; the clock does not advance.
     fn fill(&mut self) -> Result<(), CommandError> {
-        for at in 0..self.record.replay.workload.arrivals.len() {
+        for at in 0..self.record.replay.arrivals {
             self.arrive(at)?;
             self.settle()?;
             self.sample((at + 1) as f64);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -86,7 +87,11 @@ pub(crate) struct Fate {
 /// How a workload is replayed.
 #[derive(Clone, Copy)]
 pub(crate) struct Settings<'a> {
-    pub(crate) config: policy::Source<'a>,
+    pub(crate) config: &'a policy::Text,
+    /// How many pods of the workload arrive.
+    pub(crate) arrivals: usize,
+    /// `false` once the result is no longer needed.
+    pub(crate) is_wanted: &'a Arc<AtomicBool>,
     pub(crate) threads: u16,
     pub(crate) progress: Progress,
     pub(crate) metrics: Option<&'a Metrics>,
@@ -105,6 +110,9 @@ pub(super) struct Replay<'a> {
     pub(super) workload: &'a Workload,
     pub(super) meter: Meter,
     pub(super) metrics: Option<&'a Metrics>,
+    /// How many pods of the workload arrive.
+    pub(super) arrivals: usize,
+    is_wanted: &'a AtomicBool,
     hash: DefaultHasher,
 }
 
@@ -115,8 +123,12 @@ pub(crate) fn run(
 ) -> Result<Outcome, CommandError> {
     let before = live_bytes();
     let claims = workload.claims();
-    let engine = Engine::shared(source.godel.config(claims.as_ref()));
+    let engine = match &workload.existing {
+        Some(existing) => Engine::at(&existing.cluster, source.godel.config(None)),
+        None => Engine::shared(source.godel.config(claims.as_ref())),
+    };
     let stage = Stage::new(engine.clone(), claims, settings.metrics)?;
+    let stage = stage.while_wanted(settings.is_wanted.clone());
     let reader = engine.reader().map_err(closed)?;
     let Schedulers { of: mut schedulers, queue, notes, warning, run } =
         Schedulers::new(workload, source, settings, &stage)?;
@@ -155,6 +167,8 @@ pub(crate) fn run(
         hash: DefaultHasher::new(),
         meter: Meter::new(&reader.snapshot(), false),
         metrics: settings.metrics,
+        arrivals: settings.arrivals.min(workload.arrivals.len()),
+        is_wanted: settings.is_wanted,
         outcome,
         workload,
         engine,
@@ -228,7 +242,7 @@ impl Schedulers {
         let mut notes = policies.notes;
         let names: Vec<&str> =
             policies.profiles.iter().map(|profile| &*profile.scheduler_name).collect();
-        let file = settings.config.file.map_or_else(
+        let file = settings.config.file().map_or_else(
             || "default configuration".to_owned(),
             |file| format!("configuration {}", shortened(&file.display().to_string(), 60)),
         );
@@ -274,6 +288,16 @@ fn bar(workload: &Workload, progress: Progress) -> ProgressBar {
 
 impl Replay<'_> {
     fn load(&mut self) -> Result<(), CommandError> {
+        if let Some(existing) = &self.workload.existing {
+            for arrival in &self.workload.arrivals {
+                if let Some(placed) = existing.cluster.pod(&arrival.pod.uid) {
+                    let placed = placed.to_pod();
+                    self.event(Event::remove_pod(&placed))?
+                        .map_err(|error| refused(&placed, error))?;
+                }
+            }
+            return Ok(());
+        }
         for object in &self.workload.objects {
             self.event(Event::PutObject(object.clone()))?.map_err(|error| {
                 CommandError::Refused { object: object.name().to_string(), error }
@@ -292,6 +316,15 @@ impl Replay<'_> {
 
     pub(super) fn event(&self, event: Event) -> Result<portolan::cache::Outcome, CommandError> {
         simulation::event(&self.engine, event)
+    }
+
+    /// Fails if the result is no longer needed.
+    pub(super) fn check_wanted(&self) -> Result<(), CommandError> {
+        // Relaxed: a later pod sees it, and nothing else is passed by it.
+        match self.is_wanted.load(Ordering::Relaxed) {
+            true => Ok(()),
+            false => Err(CommandError::Withdrawn),
+        }
     }
 
     /// Records the decision for a pod, and its duration.

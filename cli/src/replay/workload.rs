@@ -1,9 +1,13 @@
 //! The workload of a replay: nodes, and pods with their times.
 
+#[cfg(feature = "cluster")]
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
+use portolan::cache::Snapshot;
 use portolan::model::{DEFAULT_SCHEDULER, Node, Object, ObjectKind, Pod, Timestamp};
 use portolan_k8s::DeviceObjects;
 
@@ -14,10 +18,30 @@ use crate::files::Wrong;
 use crate::files::openb::{self, Arrival, Priorities};
 use crate::input;
 use crate::intake::Intake;
+#[cfg(feature = "cluster")]
+use crate::replacement::is_of_node;
 use crate::resource_claims::ClaimController;
 use crate::text::count;
 
 use super::{Mode, Source};
+
+/// The version of a cluster that a workload begins with, instead of objects.
+pub(crate) struct Existing {
+    pub(crate) cluster: Arc<Snapshot>,
+    pub(crate) claims: Option<ClaimController>,
+}
+
+/// The pods of a cluster that are scheduled.
+#[cfg(feature = "cluster")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Pods {
+    /// Those without a node.
+    #[default]
+    Pending,
+    /// Those as well that a scheduler has placed. They leave their nodes first.
+    All,
+}
 
 /// A cluster and the pods that arrive.
 #[derive(Default)]
@@ -38,9 +62,53 @@ pub(crate) struct Workload {
     pub(crate) notes: Vec<String>,
     /// The objects that were read and ignored.
     pub(crate) intake: Intake,
+    /// If it is set, the cluster exists already: the nodes and the placed pods are those of this version.
+    pub(crate) existing: Option<Existing>,
 }
 
 impl Workload {
+    /// The workload of a cluster. Pods of nodes, pods that are being deleted, and pods with resource claims stay on
+    /// their nodes. Others arrive in the order in which a scheduler's queue has them. O(pods).
+    #[cfg(feature = "cluster")]
+    pub(crate) fn of(
+        existing: Existing,
+        pending: &[Pod],
+        creation: Creation,
+        pods: Pods,
+    ) -> Workload {
+        let (mut placed, mut arriving) = (Vec::new(), Vec::new());
+        for info in existing.cluster.nodes().flat_map(|node| node.pods()) {
+            let pod = info.to_pod();
+            let stays = pods == Pods::Pending
+                || is_of_node(&pod.template)
+                || pod.deletion_time.is_some()
+                || !pod.template.resource_claims.is_empty();
+            if stays {
+                placed.push(pod);
+            } else {
+                arriving.push(Pod { node_name: None, nominated_node_name: None, ..pod });
+            }
+        }
+        arriving.extend_from_slice(pending);
+        arriving.sort_by_cached_key(|pod| {
+            (
+                Reverse(pod.template.priority),
+                pod.creation_time.map(|at| at.0),
+                pod.key().to_string(),
+            )
+        });
+        let nodes = existing.cluster.nodes().filter_map(|node| node.node());
+        Workload {
+            name: "the cluster".to_owned(),
+            nodes: nodes.map(|node| Node::clone(node)).collect(),
+            placed,
+            arrivals: arriving.into_iter().map(|pod| Arrival { pod, times: None }).collect(),
+            creation,
+            existing: Some(existing),
+            ..Workload::default()
+        }
+    }
+
     /// Whether a pod may have to wait for another, be preempted by it, or change more than
     /// its node when it is bound. Without such pods, a pod that was rejected once is rejected
     /// as long as pods only arrive, and the queue makes the same decisions as a plain replay.
@@ -54,6 +122,9 @@ impl Workload {
 
     /// The controller of the pods' claims, if there are any.
     pub(super) fn claims(&self) -> Option<ClaimController> {
+        if let Some(existing) = &self.existing {
+            return existing.claims.clone();
+        }
         let arrivals = self.arrivals.iter().map(|arrival| &arrival.pod);
         ClaimController::of(&self.devices, self.placed.iter().chain(arrivals), &[])
     }

@@ -34,6 +34,7 @@ use super::page;
 use super::problem::Problem;
 use super::sessions::{NotAdded, Session, Sessions};
 use super::view::View;
+use crate::compare::Contest;
 use crate::policy::Rules;
 use crate::what_if::Change;
 
@@ -163,6 +164,7 @@ fn table(access: &Arc<Access>) -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
         ("/api/v1/explain", post(explain)),
         ("/api/v1/headroom", post(headroom)),
         ("/api/v1/what-if", post(what_if)),
+        ("/api/v1/compare", post(compare)),
         ("/api/v1/sessions", get(sessions).post(add_session)),
         ("/api/v1/sessions/{id}", get(session).delete(remove_session)),
         ("/api/v1/audit", get(audit)),
@@ -360,6 +362,20 @@ async fn what_if(
     let change = Change::from_json(&fields(&headers, &body)?).map_err(Problem::invalid)?;
     let answer = work(&app, move |app, is_wanted| {
         Ok(view.what_if(&change, &app.rules, is_wanted)?.0.to_string())
+    });
+    Ok(text(answer.await?))
+}
+
+async fn compare(
+    State(app): Shared,
+    Query(of): Query<Parameters>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer {
+    let view = app.view(&of)?;
+    let contest = Contest::from_json(fields(&headers, &body)?).map_err(Problem::invalid)?;
+    let answer = work(&app, move |app, is_wanted| {
+        Ok(view.compare(&contest, &app.rules, is_wanted)?.to_string())
     });
     Ok(text(answer.await?))
 }

@@ -57,7 +57,11 @@ impl From<CommandError> for Problem {
     fn from(error: CommandError) -> Problem {
         let text = error.text();
         match error {
-            CommandError::Usage(_) | CommandError::Refused { .. } => Problem::invalid(text),
+            // The files are the configurations of the request.
+            CommandError::Usage(_)
+            | CommandError::Refused { .. }
+            | CommandError::File { .. }
+            | CommandError::Line { .. } => Problem::invalid(text),
             _ => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, text),
         }
     }

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::{Contents, Loaded};
 use crate::columns::{Columns, pool};
+use crate::compare::Contest;
 use crate::error::CommandError;
 use crate::explain::{Form, Inquiry};
 use crate::inspect::audit;
@@ -233,6 +234,20 @@ impl View {
         let View { generation, taken, .. } = *self;
         answer["generation"] = json!(generation);
         Ok((answer, View { generation, taken, contents, from: after.into(), is_changed: true }))
+    }
+
+    /// Schedules the pods under several configurations, as `portolan compare` does.
+    pub(super) fn compare(
+        &self,
+        contest: &Contest,
+        rules: &Rules,
+        is_wanted: &Arc<AtomicBool>,
+    ) -> Result<Value, CommandError> {
+        let mut workload = self.from.workload(contest.pods);
+        workload.intake.clone_from(&self.contents.intake);
+        let mut answer = contest.answer(&workload, rules, is_wanted)?;
+        answer["generation"] = json!(self.generation);
+        Ok(answer)
     }
 
     /// The findings, as `portolan audit` prints them. A session's cluster has no objects of its own to be examined.

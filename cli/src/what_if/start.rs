@@ -14,6 +14,8 @@ use crate::error::CommandError;
 use crate::metrics;
 use crate::policy::{self, Rules};
 use crate::replacement::{Replacement, Replacements, recreated};
+#[cfg(feature = "cluster")]
+use crate::replay::{Existing, Pods, Workload};
 use crate::resource_claims::ClaimController;
 use crate::simulation::Stage;
 
@@ -73,6 +75,13 @@ impl Checkpoint {
             claims: claims.clone(),
             without: OnceLock::new(),
         }
+    }
+
+    /// The cluster and its pods, to be scheduled. O(pods).
+    #[cfg(feature = "cluster")]
+    pub(crate) fn workload(&self, pods: Pods) -> Workload {
+        let existing = Existing { cluster: self.cluster.clone(), claims: self.claims.clone() };
+        Workload::of(existing, &self.pending, self.creation.restarted(), pods)
     }
 
     /// The cluster at this point of a simulation. O(pods).

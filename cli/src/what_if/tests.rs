@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Parser;
 use portolan::cache::Cluster;
@@ -136,9 +136,11 @@ fn adding_pods_has_the_outcome_of_their_replay() {
         let percentage = ["--percentage-of-nodes".to_owned(), "100".to_owned()];
         let replayed = Replayed::parse_from(replayed.iter().chain(&seeded).chain(&percentage));
         let workload = replay::workload(&replayed.source).expect("a workload");
-        let config = policy::ConfigFile::default();
+        let config = policy::ConfigFile::default().source().read().expect("the default profile");
         let settings = Settings {
-            config: config.source(),
+            config: &config,
+            arrivals: workload.arrivals.len(),
+            is_wanted: &Arc::new(AtomicBool::new(true)),
             threads: 1,
             progress: Progress::Hidden,
             metrics: None,

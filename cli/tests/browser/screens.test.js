@@ -33,6 +33,7 @@ const SCREENS = {
       await page.getByRole('table', { name: /zones/ }).waitFor();
     },
   ],
+  duel: [() => `#/duel?compare=${question({ configs: ['', ''], pods: 'all' })}`],
   missing: [() => '#/pending?pod=shop%2Fno-such-pod', undefined, /404|422/],
 };
 

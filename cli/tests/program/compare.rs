@@ -4,7 +4,7 @@ use crate::common::{file, portolan};
 use serde_json::Value;
 
 /// Prefers the most allocated nodes.
-const PACKS: &str = "\
+pub(crate) const PACKS: &str = "\
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 profiles:

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::common::{file, portolan};
+use crate::compare::PACKS;
 
 /// A server, which ends with this.
 pub(crate) struct Server {
@@ -210,6 +211,8 @@ fn every_route_matches_its_schema_and_the_program() {
     ] {
         assert_matches("Answer", &server.post("/api/v1/what-if", &change));
     }
+    let compared = server.post("/api/v1/compare", &json!({"configs": ["", PACKS]}));
+    assert_matches("Comparison", &compared);
     assert_matches("Audit", &server.get("/api/v1/audit"));
     assert_eq!(server.get("/api/v1/openapi.json"), *DOCUMENT);
     assert_eq!(server.get("/healthz"), "ok");
@@ -369,6 +372,117 @@ fn questions_at_once_have_the_answers_of_questions_one_by_one() {
     let headlines: std::collections::BTreeSet<&str> =
         alone.iter().filter_map(|answer| answer["headline"].as_str()).collect();
     assert!(headlines.len() > 1, "the drains differ: {headlines:?}");
+}
+
+/// The cluster of `cluster`, and more, without the taint, because of which all pods would prefer n1.
+fn untainted(test: &str, more: &str) -> String {
+    let all = std::fs::read_to_string(cluster(test)).expect("the cluster");
+    let taint = "spec: {taints: [{key: k, value: v, effect: PreferNoSchedule}]}\n";
+    assert!(all.contains(taint));
+    file(test, "untainted.yaml", format!("{}{more}", all.replace(taint, "")).as_bytes())
+}
+
+/// The runs of a comparison without what depends on time, on the names of configurations, or on the form of the input.
+fn results(mut comparison: Value) -> Vec<Value> {
+    let runs = comparison["runs"].as_array_mut().expect("a list");
+    for run in runs.iter_mut() {
+        let run = run.as_object_mut().expect("an object");
+        run.remove("config").expect("a name");
+        run.remove("cycles_per_second").expect("a speed");
+    }
+    std::mem::take(runs)
+}
+
+#[test]
+fn a_comparison_is_that_of_the_program() {
+    let pending = |n: usize, cpu: usize| {
+        format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: p{n}, namespace: shop}}\n\
+             spec: {{containers: [{{name: c, image: c, resources: {{requests: {{cpu: {cpu}00m}}}}}}]}}\n"
+        )
+    };
+    let pods: String = (0..6).map(|n| pending(n, 1 + n)).collect();
+    let path = untainted("compare", &pods);
+    let packs = file("compare", "packs.yaml", PACKS.as_bytes());
+    let server = Server::start(&["--cluster", &path]);
+    let asked = json!({"configs": ["", PACKS], "pool_label": "pool"});
+    let compared = server.post("/api/v1/compare", &asked);
+    let arguments = ["compare", "--nodes", &path, "--pods", &path, "--pool-label", "pool"];
+    let same = printed(&[&arguments[..], &["--config", "default", &packs]].concat());
+    assert_eq!(compared["answers"][0]["packs"], same["answers"][0]["packs"]);
+    assert!(compared["runs"][1]["different"].as_u64() > Some(0), "the configurations differ");
+    assert_eq!(results(compared), results(same));
+}
+
+#[test]
+fn all_pods_are_placed_anew_and_the_first_decision_that_differs_is_explained() {
+    let node = |name: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Node\nmetadata: {{name: {name}}}\nstatus: {{allocatable: {{cpu: \"4\", memory: 8Gi, pods: \"9\"}}}}\n"
+        )
+    };
+    let pod = |name: &str, node: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{nodeName: {node}, \
+             containers: [{{name: c, image: c, resources: {{requests: {{cpu: \"1\", memory: 2Gi}}}}}}]}}\n"
+        )
+    };
+    let all = [node("n1"), node("n2"), pod("a", "n1"), pod("b", "n2"), pod("c", "n2")].concat();
+    let server = Server::start(&["--cluster", &file("duel", "cluster.yaml", all.as_bytes())]);
+    let asked = json!({"configs": [" \n", PACKS, ""], "pods": "all"});
+    let compared = server.post("/api/v1/compare", &asked);
+    assert_matches("Comparison", &compared);
+    let answer = &compared["answers"][0];
+    assert_eq!(answer["packs"], "better", "{compared}");
+    let names = (answer["config"].as_str(), answer["answer"].as_str().expect("a text"));
+    assert_eq!(names.0, Some("configuration 2"));
+    let sentence = "configuration 2 packs better than configuration 1: 1 node used instead of 2, same pods placed";
+    assert_eq!(names.1, sentence);
+    let runs = &compared["runs"];
+    assert_eq!(runs[0]["fill_percent"]["cpu"], json!([50.0, 25.0]));
+    assert_eq!(runs[1]["fill_percent"]["cpu"], json!([75.0, 0.0]));
+    assert_eq!((&runs[1]["placed"], &runs[1]["unschedulable"]), (&json!(3), &json!(0)));
+    assert_eq!(runs[2]["first_difference"], Value::Null, "equal configurations do not differ");
+
+    let difference = &runs[1]["first_difference"];
+    let scores = difference["scores"].as_array().expect("a list");
+    let nodes: Vec<&Value> = scores.iter().map(|score| &score["node"]).collect();
+    assert_eq!(nodes, [&difference["first"], &difference["here"]]);
+    let total = |at: usize, of: &str| scores[at][of]["total"].as_i64().expect("a total");
+    assert!(total(0, "first") > total(1, "first"), "{difference}");
+    assert!(total(0, "here") < total(1, "here"), "{difference}");
+    let of_plugins = |score: &Value| -> i64 {
+        let each = score["scores"].as_array().expect("a list").iter();
+        each.map(|score| score["weighted"].as_i64().expect("a score")).sum()
+    };
+    assert_eq!(of_plugins(&scores[1]["here"]), total(1, "here"));
+    // The cluster itself does not change.
+    assert_eq!(server.get("/api/v1/summary")["resources"][0]["requested"], 3.0);
+
+    let session = server.post("/api/v1/sessions", &json!({"add": ["1xn1"]}));
+    let path = format!("/api/v1/compare?session={}", session["id"].as_str().expect("a text"));
+    let nodes = &server.post(&path, &asked)["runs"][1]["nodes"];
+    assert_eq!((&nodes["all"], &nodes["used"]), (&json!(3), &json!(1.0)));
+}
+
+#[test]
+fn an_invalid_configuration_is_named_with_its_line() {
+    let server = Server::start(&["--cluster", &cluster("invalid")]);
+    let unknown = format!("{PACKS}  plugins: {{filter: {{enabled: [{{name: Nonesuch}}]}}}}\n");
+    let extenders = format!("{PACKS}extenders: [{{urlPrefix: 'http://127.0.0.1:1'}}]\n");
+    for (config, what) in [
+        (PACKS.replace("MostAllocated", "Most"), "configuration 2:"),
+        ("kind: [".to_owned(), "configuration 2:"),
+        (unknown, "Nonesuch"),
+        (extenders, "extenders are not called here"),
+    ] {
+        let asked = json!({"configs": ["", config]});
+        let (code, detail) = server.problem("POST", "/api/v1/compare", Some(&asked));
+        assert!(code == 422 && detail.contains(what), "{code} {detail}");
+    }
+    let asked = json!({"configs": ["", PACKS], "price_label": "price"});
+    let (code, detail) = server.problem("POST", "/api/v1/compare", Some(&asked));
+    assert!(code == 422 && detail.contains("label price is missing"), "{code} {detail}");
 }
 
 /// The bytes that a server has allocated and not freed.

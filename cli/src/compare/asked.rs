@@ -1,0 +1,142 @@
+//! A comparison that a client of `portolan serve` asks for.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use indicatif::ProgressBar;
+use portolan::plugin::Handle;
+use portolan_dra::plugin::DryRunBackend;
+use serde_json::{Map, Value};
+
+use super::prices::PriceOptions;
+use super::report::Report;
+use super::shapes::Shapes;
+use super::{Entrant, Run, Setting};
+use crate::cluster::Godel;
+use crate::error::CommandError;
+use crate::policy::{Reading, Rules, Text};
+use crate::replay::{Pods, Source, Workload};
+
+/// The number of configurations.
+const CONFIGS: std::ops::RangeInclusive<usize> = 2..=8;
+
+/// The configurations, and how they are compared. The fields of its JSON form are the options of `portolan compare`,
+/// with the texts of the configurations.
+pub(crate) struct Contest {
+    entrants: Vec<Entrant>,
+    pub(crate) pods: Pods,
+    prices: PriceOptions,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fields {
+    configs: Vec<String>,
+    #[serde(default)]
+    pods: Pods,
+    #[serde(default)]
+    ignore_unknown_plugins: bool,
+    #[serde(default)]
+    ignore_extenders: bool,
+    pool_label: Option<String>,
+    price_label: Option<String>,
+}
+
+impl Contest {
+    /// Reads the fields of a body.
+    ///
+    /// # Errors
+    ///
+    /// A field is unknown or of another type, or there are too few or too many configurations.
+    pub(crate) fn from_json(fields: Map<String, Value>) -> Result<Contest, String> {
+        let fields =
+            serde_json::from_value(Value::Object(fields)).map_err(|error| error.to_string());
+        let Fields {
+            configs,
+            pods,
+            ignore_unknown_plugins,
+            ignore_extenders,
+            pool_label,
+            price_label,
+        } = fields?;
+        if !CONFIGS.contains(&configs.len()) {
+            let (least, most) = CONFIGS.into_inner();
+            return Err(format!("configs must have {least} to {most} texts"));
+        }
+        let entrants = configs.iter().enumerate().map(|(at, text)| {
+            let name = format!("configuration {}", at + 1);
+            let reading = Reading::ignoring(ignore_unknown_plugins, ignore_extenders);
+            Entrant { config: Text::given(&name, text, reading), name }
+        });
+        let prices = PriceOptions::labelled(pool_label, price_label);
+        Ok(Contest { entrants: entrants.collect(), pods, prices })
+    }
+
+    /// Compares the configurations, as `portolan compare` does.
+    pub(crate) fn answer(
+        &self,
+        workload: &Workload,
+        rules: &Rules,
+        is_wanted: &Arc<AtomicBool>,
+    ) -> Result<Value, CommandError> {
+        // An invalid configuration is found before the others are replayed.
+        for Entrant { config, .. } in &self.entrants {
+            config.policies(&Handle::default(), Arc::new(DryRunBackend))?;
+        }
+        let source = Source::of_cluster(rules.seed, Godel::clone(&rules.godel));
+        let setting = Setting {
+            workload,
+            source: &source,
+            prices: self.prices.of(&workload.nodes)?,
+            pool_label: self.prices.pool_label.as_deref(),
+            seeds: 1,
+            draws_chart: false,
+            shapes: Shapes::of(workload),
+            bar: ProgressBar::hidden(),
+            is_wanted: is_wanted.clone(),
+        };
+        let runs = self.entrants.iter().map(|entrant| setting.all_seeds(entrant, None));
+        let mut runs: Vec<Run> = runs.collect::<Result<_, _>>()?;
+        setting.score(&self.entrants, &mut runs)?;
+        Ok(Report { workload, shapes: &setting.shapes, runs: &runs }.json(&[]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::ConfigFile;
+    use crate::replay;
+    use serde_json::json;
+
+    fn contest(fields: &Value) -> Result<Contest, String> {
+        Contest::from_json(fields.as_object().expect("an object").clone())
+    }
+
+    #[test]
+    fn a_withdrawn_comparison_ends() {
+        let source = Source::of_cluster(1, Godel::default());
+        let workload = replay::workload(&source).expect("a synthetic cluster");
+        let config = ConfigFile::default().source().read().expect("the default profile");
+        let rules = Rules { config: config.into(), godel: Godel::default().into(), seed: 1 };
+        let contest = contest(&json!({"configs": ["", ""]})).expect("valid");
+        let flag = Arc::new(AtomicBool::new(false));
+        let ended = contest.answer(&workload, &rules, &flag);
+        assert!(matches!(ended, Err(CommandError::Withdrawn)), "{ended:?}");
+    }
+
+    #[test]
+    fn the_fields_are_checked() {
+        for (fields, why) in [
+            (json!({}), "missing field `configs`"),
+            (json!({"configs": [""]}), "configs must have 2 to 8 texts"),
+            (json!({"configs": vec![""; 9]}), "configs must have 2 to 8 texts"),
+            (json!({"configs": ["", 1]}), "expected a string"),
+            (json!({"configs": ["", ""], "pods": "some"}), "unknown variant `some`"),
+            (json!({"configs": ["", ""], "prices": "/etc/passwd"}), "unknown field `prices`"),
+        ] {
+            let error = contest(&fields).err().expect("refused");
+            assert!(error.contains(why), "{fields}: {error}");
+        }
+    }
+}

@@ -1,0 +1,345 @@
+// Duel: the pods of the cluster are scheduled under several configurations, which are then compared.
+//
+// A comparison that was asked for is in the address (`compare`).
+
+import { Latest, post } from './api.js';
+import { announce, answer, bar, count, el, empty, failure, fill, percent, table, whole } from './dom.js';
+import { go, session } from './route.js';
+import { brief } from './sessions.js';
+import { share } from './share.js';
+
+const SVG = 'http://www.w3.org/2000/svg';
+
+/** The bounds of the API. */
+const [LEAST, MOST] = [2, 8];
+
+/** A configuration that fills nodes instead of spreading pods. */
+const PACKS = `apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: default-scheduler
+  pluginConfig:
+  - name: NodeResourcesFit
+    args:
+      scoringStrategy:
+        type: MostAllocated
+        resources: [{name: cpu, weight: 1}, {name: memory, weight: 1}]
+`;
+
+export default function create(root) {
+  const latest = new Latest();
+  const configs = el('div', { class: 'question' });
+  const pods = el(
+    'select',
+    { id: 'duel-pods' },
+    el('option', { value: 'all' }, 'all pods, placed anew'),
+    el('option', { value: 'pending' }, 'pending pods only'),
+  );
+  const price = el('input', { id: 'duel-price', placeholder: 'label with the price per hour' });
+  const add = el('button', { type: 'button', onclick: () => append('').querySelector('textarea').focus() }, 'Add a configuration');
+  const ask = el('button', { class: 'primary' }, 'Compare');
+  const stop = el('button', { type: 'button', hidden: true, onclick: cancel }, 'Cancel');
+  const result = el('section', { class: 'grow', 'aria-label': 'Comparison' });
+  let shown; // The address of the answer.
+  let runs = 0;
+  const form = el(
+    'form',
+    { class: 'question', onsubmit: submit },
+    configs,
+    el('div', { class: 'field' }, el('label', { for: 'duel-pods' }, 'Pods'), pods),
+    el('div', { class: 'field' }, el('label', { for: 'duel-price' }, 'Price label'), price),
+    el('div', { class: 'tools' }, ask, stop, add),
+  );
+  const split = el('div', { class: 'split' }, el('div', { class: 'narrow' }, form), result);
+  root.append(split);
+  set({ configs: ['', PACKS] });
+
+  function texts() {
+    return [...configs.querySelectorAll('textarea')];
+  }
+
+  function append(text) {
+    const area = el('textarea', {
+      rows: text ? 11 : 3,
+      spellcheck: 'false',
+      placeholder: 'empty: the default profile',
+    });
+    area.value = text;
+    const remove = el(
+      'button',
+      {
+        type: 'button',
+        class: 'plain',
+        onclick: () => {
+          field.remove();
+          number();
+          add.focus();
+        },
+      },
+      'Remove',
+    );
+    const field = el('fieldset', null, el('legend'), area, remove);
+    configs.append(field);
+    number();
+    return field;
+  }
+
+  /** Names the fields after a change of their number. */
+  function number() {
+    const fields = [...configs.children];
+    fields.forEach((field, at) => {
+      const name = `Configuration ${at + 1}`;
+      fill(field.querySelector('legend'), name);
+      field.querySelector('textarea').setAttribute('aria-label', `${name}: a KubeSchedulerConfiguration`);
+      const remove = field.querySelector('button');
+      remove.setAttribute('aria-label', `Remove configuration ${at + 1}`);
+      remove.hidden = fields.length <= LEAST;
+    });
+    add.disabled = fields.length >= MOST;
+  }
+
+  function set(question) {
+    configs.replaceChildren();
+    question.configs.forEach(append);
+    pods.value = question.pods ?? 'all';
+    price.value = question.price_label ?? '';
+  }
+
+  function submit(event) {
+    event.preventDefault();
+    const question = {
+      configs: texts().map((it) => it.value),
+      pods: pods.value,
+      ...(price.value.trim() && { price_label: price.value.trim() }),
+    };
+    go('duel', { compare: JSON.stringify(question) });
+  }
+
+  function cancel() {
+    latest.cancel();
+    idle();
+  }
+
+  function idle() {
+    fill(
+      result,
+      empty(
+        'Nothing compared yet',
+        'Edit two or more configurations and compare them: which one needs fewer nodes for the same pods?',
+      ),
+    );
+  }
+
+  function show(params) {
+    const question = parse(params.compare);
+    const key = JSON.stringify([session(), params.compare]);
+    split.classList.toggle('answered', Boolean(params.compare));
+    if (question) {
+      set(question);
+      run(question);
+    } else if (params.compare) {
+      latest.cancel();
+      const detail = 'Its part compare must be a JSON object with configs, a list of texts.';
+      fill(result, failure({ title: 'The address has no comparison', detail }));
+    } else if (key !== shown) {
+      cancel();
+    }
+    shown = key;
+  }
+
+  async function run(question) {
+    const mine = ++runs;
+    stop.hidden = false;
+    const found = await answer(
+      result,
+      `Scheduling under ${count(question.configs.length, 'configuration')}…`,
+      () =>
+        latest.run((signal) => post('compare', question, { signal })).catch((error) => {
+          blame(error.detail);
+          throw error;
+        }),
+      (found) => [
+        found.answers.map((it) => el('p', { class: 'headline' }, it.answer)),
+        el(
+          'p',
+          { class: 'hint' },
+          session() ? `On session ${brief(session())}.` : `On generation ${found.generation}.`,
+        ),
+        el('div', { class: 'tools' }, share('comparison', found)),
+        figures(found.runs),
+        curves(found.runs),
+        found.runs.slice(1).map((run) => difference(found.runs[0], run)),
+      ],
+    );
+    if (mine === runs) stop.hidden = true;
+    if (!found) return;
+    announce(found.answers.map((it) => it.answer).join(' '));
+    if (result.getBoundingClientRect().top > innerHeight * 0.6) result.scrollIntoView();
+  }
+
+  /** Marks the configuration that an error names. */
+  function blame(detail) {
+    const at = /^configuration (\d+)\b/.exec(detail ?? '')?.[1];
+    texts()[at - 1]?.setAttribute('aria-invalid', 'true');
+  }
+
+  return { show };
+}
+
+/** The question of an address, or null if it is not one. */
+function parse(text) {
+  try {
+    const value = JSON.parse(text);
+    const isText = (it) => typeof it === 'string';
+    return Array.isArray(value?.configs) && value.configs.every(isText) ? value : null;
+  } catch {
+    return null;
+  }
+}
+
+/** The figures of all configurations, a row each. */
+function figures(runs) {
+  const hasPrices = runs.some((run) => run.nodes.price_per_hour);
+  const shares = (run) =>
+    Object.entries(run.requested_on_used_percent).map(([name, share]) => `${name} ${percent(share / 100)}`);
+  return table(
+    'Figures',
+    [
+      { head: 'configuration', cell: (it) => it.config },
+      { head: 'placed', number: true, cell: (it) => whole(it.placed) },
+      { head: 'without a node', number: true, cell: (it) => whole(it.unschedulable) },
+      { head: 'nodes used', number: true, cell: (it) => whole(it.nodes.used) },
+      { head: 'empty nodes', number: true, cell: (it) => whole(it.nodes.empty) },
+      ...(hasPrices
+        ? [{ head: 'price per hour', number: true, cell: (it) => it.nodes.price_per_hour.used.toFixed(2) }]
+        : []),
+      { head: 'pods elsewhere', number: true, cell: (it) => whole(it.different) },
+      { head: 'requested on used nodes', cell: (it) => shares(it).join(', ') },
+    ],
+    runs,
+  );
+}
+
+/** For each resource, the requested shares of the nodes, the fullest node first: a line for each configuration. */
+function curves(runs) {
+  const names = Object.keys(runs[0].fill_percent);
+  if (!names.length) return null;
+  const most = Math.max(100, ...runs.flatMap((run) => names.flatMap((name) => run.fill_percent[name])));
+  return [
+    el('h2', null, 'How full the nodes are'),
+    el(
+      'ul',
+      { class: 'legend' },
+      runs.map((run, at) => el('li', null, line([0, 0], 1, at, 'swatch'), run.config)),
+    ),
+    el(
+      'div',
+      { class: 'curves' },
+      names.map((name) =>
+        el(
+          'figure',
+          { class: 'card' },
+          el('figcaption', null, el('b', null, name), ': nodes from the fullest to the emptiest'),
+          picture(runs, name, most),
+        ),
+      ),
+    ),
+    el('details', null, el('summary', null, 'The same as a table'), levels(runs, names)),
+  ];
+}
+
+function picture(runs, name, most) {
+  const box = svg('svg', { viewBox: '0 0 100 100', preserveAspectRatio: 'none', role: 'img' });
+  const middle = (shares) => shares[Math.floor(shares.length / 2)] ?? 0;
+  const medians = runs.map((run) => `${run.config} ${percent(middle(run.fill_percent[name]) / 100)}`);
+  box.setAttribute('aria-label', `${name} requested of the node in the middle: ${medians.join(', ')}`);
+  for (const at of [0, 50, 100]) {
+    const y = 100 - (at * 100) / most;
+    box.append(svg('line', { x1: 0, x2: 100, y1: y, y2: y, class: 'grid' }));
+  }
+  runs.forEach((run, at) => box.append(line(run.fill_percent[name], most, at)));
+  return el('div', { class: 'plot' }, el('span', null, `${whole(most)} %`), box, el('span', null, '0 %'));
+}
+
+/** A line through shares in percent. As a swatch, it is a picture of its own. */
+function line(shares, most, at, kind) {
+  const step = 100 / Math.max(1, shares.length - 1);
+  const all = shares.length === 1 ? [shares[0], shares[0]] : shares;
+  const points = all.map((share, x) => `${(x * step).toFixed(2)},${(100 - (share * 100) / most).toFixed(2)}`);
+  if (kind !== 'swatch') return svg('polyline', { points: points.join(' '), class: `curve c${at}` });
+  const box = svg('svg', { viewBox: '0 0 40 10', class: 'swatch', 'aria-hidden': 'true' });
+  box.append(svg('line', { x1: 0, x2: 40, y1: 5, y2: 5, class: `curve c${at}` }));
+  return box;
+}
+
+function svg(name, attributes) {
+  const element = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  return element;
+}
+
+/** The shares of the fullest node, of the emptiest, and of those between. */
+function levels(runs, names) {
+  const rows = names.flatMap((name) => runs.map((run) => ({ name, run, all: run.fill_percent[name] })));
+  const at = (part) => (row) => percent((row.all[Math.round((row.all.length - 1) * part)] ?? 0) / 100);
+  return table(
+    'Requested shares of the nodes',
+    [
+      { head: 'resource', cell: (row) => row.name },
+      { head: 'configuration', cell: (row) => row.run.config },
+      { head: 'fullest', number: true, cell: at(0) },
+      { head: 'upper quarter', number: true, cell: at(0.25) },
+      { head: 'middle', number: true, cell: at(0.5) },
+      { head: 'lower quarter', number: true, cell: at(0.75) },
+      { head: 'emptiest', number: true, cell: at(1) },
+    ],
+    rows,
+  );
+}
+
+/** The first pod that two configurations place differently, with the scores of both nodes under both. */
+function difference(first, other) {
+  const found = other.first_difference;
+  const title = el('h2', null, `${other.config} against ${first.config}`);
+  if (!found) return [title, el('p', null, 'Every pod is placed on the same node.')];
+  const on = (node) => node ?? 'no node';
+  const columns = (found.scores ?? []).flatMap(({ node, first: one, here }) => [
+    { node, config: first.config, verdict: one },
+    { node, config: other.config, verdict: here },
+  ]);
+  const scores = ({ verdict }) => verdict?.scores ?? [];
+  const plugins = [...new Set(columns.flatMap((it) => scores(it).map(({ plugin }) => plugin)))];
+  const largest = Math.max(1, ...columns.flatMap((it) => scores(it).map(({ weighted }) => weighted)));
+  const cell = (column) => (plugin) => {
+    const { verdict } = column;
+    if (!verdict?.fits) return plugin === null ? refusal(verdict) : '';
+    if (plugin === null) return el('b', null, whole(verdict.total));
+    const weighted = scores(column).find((it) => it.plugin === plugin)?.weighted ?? 0;
+    return [bar(weighted / largest), ' ', whole(weighted)];
+  };
+  return [
+    title,
+    el(
+      'p',
+      null,
+      `The first decision that differs: pod ${found.pod} is placed on ${on(found.here)} `,
+      `instead of ${on(found.first)}. ${count(other.different, 'pod')} in all `,
+      `${other.different === 1 ? 'is' : 'are'} placed elsewhere.`,
+    ),
+    columns.length > 0 &&
+      table(
+        `Scores for ${found.pod} before this decision`,
+        [
+          { head: 'plugin', cell: (plugin) => plugin ?? el('b', null, 'total') },
+          ...columns.map((column) => ({ head: `${column.node}, ${column.config}`, number: true, cell: cell(column) })),
+        ],
+        [...plugins, null],
+      ),
+  ];
+}
+
+/** Why a node is not scored. */
+function refusal(verdict) {
+  const reasons = verdict?.rejections?.flatMap((it) => it.reasons) ?? [];
+  return reasons.length ? reasons.join(', ') : 'not evaluated';
+}
