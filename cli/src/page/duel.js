@@ -36,7 +36,11 @@ export default function create(root) {
     el('option', { value: 'pending' }, 'pending pods only'),
   );
   const price = el('input', { id: 'duel-price', placeholder: 'label with the price per hour' });
-  const add = el('button', { type: 'button', onclick: () => append('').querySelector('textarea').focus() }, 'Add a configuration');
+  const add = el(
+    'button',
+    { type: 'button', onclick: () => append('').querySelector('textarea').focus() },
+    'Add a configuration',
+  );
   const ask = el('button', { class: 'primary' }, 'Compare');
   const stop = el('button', { type: 'button', hidden: true, onclick: cancel }, 'Cancel');
   const result = el('section', { class: 'grow', 'aria-label': 'Comparison' });
@@ -154,10 +158,12 @@ export default function create(root) {
       result,
       `Scheduling under ${count(question.configs.length, 'configuration')}…`,
       () =>
-        latest.run((signal) => post('compare', question, { signal })).catch((error) => {
-          blame(error.detail);
-          throw error;
-        }),
+        latest
+          .run((signal) => post('compare', question, { signal }))
+          .catch((error) => {
+            blame(error.detail);
+            throw error;
+          }),
       (found) => [
         found.answers.map((it) => el('p', { class: 'headline' }, it.answer)),
         el(
@@ -331,7 +337,11 @@ function difference(first, other) {
         `Scores for ${found.pod} before this decision`,
         [
           { head: 'plugin', cell: (plugin) => plugin ?? el('b', null, 'total') },
-          ...columns.map((column) => ({ head: `${column.node}, ${column.config}`, number: true, cell: cell(column) })),
+          ...columns.map((column) => ({
+            head: `${column.node}, ${column.config}`,
+            number: true,
+            cell: cell(column),
+          })),
         ],
         [...plugins, null],
       ),

@@ -45,13 +45,7 @@ function form(box) {
   };
   box.append(
     el('p', null, 'The server asks for a token: that of its token file, or one of the cluster.'),
-    el(
-      'form',
-      { class: 'tools', onsubmit: submit },
-      el('label', { for: 'token' }, 'Token'),
-      token,
-      button,
-    ),
+    el('form', { class: 'tools', onsubmit: submit }, el('label', { for: 'token' }, 'Token'), token, button),
     refused,
   );
   token.focus();

@@ -58,7 +58,7 @@ pub(super) enum Rule {
     /// The token of a file.
     Token(TokenFile),
     /// Those of users to whom an API server grants the path.
-    Reviewed(BearerReviews),
+    Reviewed(Box<BearerReviews>),
 }
 
 /// A file with a token.

@@ -108,7 +108,7 @@ impl Admission {
         match self.reviewers.connect().await? {
             [Some(authentication), authorization] => {
                 let reviews = BearerReviews::new(authentication, authorization);
-                reviews.map(Rule::Reviewed).map_err(live)
+                reviews.map(|reviews| Rule::Reviewed(Box::new(reviews))).map_err(live)
             }
             [None, _] if is_exposed => wrong(exposed),
             [None, _] => wrong("add --authentication-kubeconfig to --authorization-kubeconfig"),

@@ -30,9 +30,16 @@ for (const [name, size, scheme] of [
       await page.getByRole('img', { name: /^cpu requested of the node in the middle/ }).waitFor();
       await page.getByText('The first decision that differs: pod default/p').waitFor();
       const scores = page.getByRole('table', { name: /^Scores for default\/p/ });
-      const found = await ask(address, 'compare', JSON.parse(new URLSearchParams(new URL(page.url()).hash.split('?')[1]).get('compare')));
+      const found = await ask(
+        address,
+        'compare',
+        JSON.parse(new URLSearchParams(new URL(page.url()).hash.split('?')[1]).get('compare')),
+      );
       const total = found.runs[1].first_difference.scores[1].here.total;
-      assert.equal(await scores.getByRole('row').last().getByRole('cell').last().textContent(), String(total));
+      assert.equal(
+        await scores.getByRole('row').last().getByRole('cell').last().textContent(),
+        String(total),
+      );
       await page.getByText('The same as a table').click();
       await check(`duel-${name}`);
     }));
@@ -61,7 +68,10 @@ test('an invalid configuration is named, and stays to be corrected', () =>
     const second = page.getByRole('textbox', { name: /^Configuration 2: / });
     await second.fill('kind: [');
     await page.getByRole('button', { name: 'Compare' }).click();
-    await page.getByRole('alert').getByText(/configuration 2:\d/).waitFor();
+    await page
+      .getByRole('alert')
+      .getByText(/configuration 2:\d/)
+      .waitFor();
     assert.equal(await second.getAttribute('aria-invalid'), 'true');
     assert.equal(await second.inputValue(), 'kind: [');
     await check('duel-invalid');

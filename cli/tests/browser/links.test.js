@@ -64,6 +64,12 @@ for (const [name, use] of Object.entries({
     await page.keyboard.press('Enter');
     await page.locator('.headline:visible').first().waitFor();
   },
+  'a comparison': async (page) => {
+    await page.getByRole('link', { name: 'Duel' }).click();
+    await page.getByLabel('Pods', { exact: true }).selectOption('pending');
+    await page.getByRole('button', { name: 'Compare' }).click();
+    await page.locator('.headline:visible').first().waitFor();
+  },
   'a session': async (page) => {
     const { id } = await ask(address, 'sessions', { drain: ['general-04'] });
     await page.goto(new URL(`#/fleet?session=${id}&node=general-04`, address).href);

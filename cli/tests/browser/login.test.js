@@ -91,7 +91,12 @@ test('the cookie of a server with TLS belongs to its host alone', async (context
     await logIn(page, TOKEN);
     await page.getByRole('application', { name: /Map of/ }).waitFor();
     const cookies = await page.context().cookies();
-    const found = cookies.map(({ name, httpOnly, secure, sameSite }) => ({ name, httpOnly, secure, sameSite }));
+    const found = cookies.map(({ name, httpOnly, secure, sameSite }) => ({
+      name,
+      httpOnly,
+      secure,
+      sameSite,
+    }));
     assert.deepEqual(found, [
       { name: '__Host-portolan-0', httpOnly: true, secure: true, sameSite: 'Strict' },
     ]);
