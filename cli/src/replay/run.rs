@@ -123,10 +123,7 @@ pub(crate) fn run(
 ) -> Result<Outcome, CommandError> {
     let before = live_bytes();
     let claims = workload.claims();
-    let engine = match &workload.existing {
-        Some(existing) => Engine::at(&existing.cluster, source.godel.config(None)),
-        None => Engine::shared(source.godel.config(claims.as_ref())),
-    };
+    let engine = workload.engine(&source.godel, claims.as_ref());
     let stage = Stage::new(engine.clone(), claims, settings.metrics)?;
     let stage = stage.while_wanted(settings.is_wanted.clone());
     let reader = engine.reader().map_err(closed)?;

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan::cache::Snapshot;
+use portolan::cache::{Engine, Snapshot};
 use portolan::model::{DEFAULT_SCHEDULER, Node, Object, ObjectKind, Pod, Timestamp};
 use portolan_k8s::DeviceObjects;
 
-use crate::cluster::{duplicate_node, duplicate_pod, reader};
+use crate::cluster::{Godel, duplicate_node, duplicate_pod, reader};
 use crate::creation::Creation;
 use crate::error::CommandError;
 use crate::files::Wrong;
@@ -127,6 +127,14 @@ impl Workload {
         }
         let arrivals = self.arrivals.iter().map(|arrival| &arrival.pod);
         ClaimController::of(&self.devices, self.placed.iter().chain(arrivals), &[])
+    }
+
+    /// The engine before the objects and the placed pods are in it, if they are not those of a version.
+    pub(super) fn engine(&self, godel: &Godel, claims: Option<&ClaimController>) -> Engine {
+        match &self.existing {
+            Some(existing) => Engine::at(&existing.cluster, godel.config(None)),
+            None => Engine::shared(godel.config(claims)),
+        }
     }
 
     /// A note about pods that name other schedulers than the only one.
