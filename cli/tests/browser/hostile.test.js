@@ -31,12 +31,33 @@ const SCREENS = {
   ],
   session: [() => link('what-if', { session }), [`fail b${SHOWN}`, `running${SHOWN}`]],
   resilience: [() => '#/resilience', []],
+  // The second pod joins the first one.
+  duel: [() => duel('MostAllocated', 'all'), [`a${MARKUP}`, `running${SHOWN}`]],
+  'no such strategy': [() => duel(`'${MARKUP}'`, 'pending'), [MARKUP]],
   'no such node': [() => link('fleet', { node: MARKUP }), [MARKUP]],
   'no such pod': [() => link('pending', { pod: `default/${MARKUP}` }), [MARKUP]],
   'no such session': [() => link('fleet', { session: MARKUP }), []],
 };
 
 const link = (view, params) => `#/${view}?${new URLSearchParams(params)}`;
+
+/** A comparison with a configuration that has this scoring strategy. */
+const duel = (type, pods) =>
+  link('duel', {
+    compare: JSON.stringify({
+      configs: [
+        '',
+        `apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- pluginConfig:
+  - name: NodeResourcesFit
+    args: {scoringStrategy: {type: ${type}, resources: [{name: cpu, weight: 1}]}}
+`,
+      ],
+      pods,
+    }),
+  });
 
 for (const [name, [fragment, names]] of Object.entries(SCREENS)) {
   for (const size of [NARROW, WIDE]) {
