@@ -34,6 +34,7 @@ struct Fields {
     configs: Vec<String>,
     #[serde(default)]
     pods: Pods,
+    profile: Option<String>,
     #[serde(default)]
     ignore_unknown_plugins: bool,
     #[serde(default)]
@@ -54,6 +55,7 @@ impl Contest {
         let Fields {
             configs,
             pods,
+            profile,
             ignore_unknown_plugins,
             ignore_extenders,
             pool_label,
@@ -65,17 +67,17 @@ impl Contest {
         }
         let entrants = configs.iter().enumerate().map(|(at, text)| {
             let name = format!("configuration {}", at + 1);
-            let reading = Reading::ignoring(ignore_unknown_plugins, ignore_extenders);
+            let reading = Reading::given(profile.clone(), ignore_unknown_plugins, ignore_extenders);
             Entrant { config: Text::given(&name, text, reading), name }
         });
         let prices = PriceOptions::labelled(pool_label, price_label);
         Ok(Contest { entrants: entrants.collect(), pods, prices })
     }
 
-    /// Compares the configurations, as `portolan compare` does.
+    /// Compares the configurations, as `portolan compare` does. Adds warnings to the intake of the workload.
     pub(crate) fn answer(
         &self,
-        workload: &Workload,
+        workload: &mut Workload,
         rules: &Rules,
         is_wanted: &Arc<AtomicBool>,
     ) -> Result<Value, CommandError> {
@@ -98,7 +100,9 @@ impl Contest {
         let runs = self.entrants.iter().map(|entrant| setting.all_seeds(entrant, None));
         let mut runs: Vec<Run> = runs.collect::<Result<_, _>>()?;
         setting.score(&self.entrants, &mut runs)?;
-        Ok(Report { workload, shapes: &setting.shapes, runs: &runs }.json(&[]))
+        let Setting { shapes, .. } = setting;
+        super::warn(&runs, &mut workload.intake);
+        Ok(Report { workload, shapes: &shapes, runs: &runs }.json(&[]))
     }
 }
 
@@ -116,12 +120,12 @@ mod tests {
     #[test]
     fn a_withdrawn_comparison_ends() {
         let source = Source::of_cluster(1, Godel::default());
-        let workload = replay::workload(&source).expect("a synthetic cluster");
+        let mut workload = replay::workload(&source).expect("a synthetic cluster");
         let config = ConfigFile::default().source().read().expect("the default profile");
         let rules = Rules { config: config.into(), godel: Godel::default().into(), seed: 1 };
         let contest = contest(&json!({"configs": ["", ""]})).expect("valid");
         let flag = Arc::new(AtomicBool::new(false));
-        let ended = contest.answer(&workload, &rules, &flag);
+        let ended = contest.answer(&mut workload, &rules, &flag);
         assert!(matches!(ended, Err(CommandError::Withdrawn)), "{ended:?}");
     }
 

@@ -23,6 +23,7 @@ use portolan::model::{Name, Resources};
 use serde_json::Value;
 
 use crate::error::CommandError;
+use crate::intake::Intake;
 use crate::metrics::{self, MetricsFile};
 use crate::policy::{self, Reading};
 use crate::replay::run::Outcome;
@@ -148,9 +149,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
         setting.score(&entrants, &mut runs)?;
     }
     let Setting { shapes, .. } = setting;
-    for warning in runs.iter().filter_map(|run| run.outcome.warning.as_ref()) {
-        workload.intake.warn(warning);
-    }
+    warn(&runs, &mut workload.intake);
     sinks.into_iter().try_for_each(metrics::write)?;
     if let Some(chart) = &arguments.chart {
         let overlaid: Vec<_> = runs.iter().map(|run| (&*run.name, &run.outcome)).collect();
@@ -226,6 +225,13 @@ impl Setting<'_> {
             seed,
         };
         replay::run::run(self.workload, self.source, settings)
+    }
+}
+
+/// Adds the warnings about the configurations.
+fn warn(runs: &[Run], intake: &mut Intake) {
+    for warning in runs.iter().filter_map(|run| run.outcome.warning.as_ref()) {
+        intake.warn(warning);
     }
 }
 

@@ -173,6 +173,7 @@ export default function create(root) {
         ),
         el('div', { class: 'tools' }, share('comparison', found)),
         figures(found.runs),
+        warnings(found.input.warnings),
         curves(found.runs),
         found.runs.slice(1).map((run) => difference(found.runs[0], run)),
       ],
@@ -201,6 +202,20 @@ function parse(text) {
   } catch {
     return null;
   }
+}
+
+/** The warnings, such as of pods that no profile of a configuration schedules. */
+function warnings(all) {
+  return (
+    all.length > 0 && [
+      el('h3', null, 'Warnings'),
+      el(
+        'ul',
+        null,
+        all.map(({ what }) => el('li', null, what)),
+      ),
+    ]
+  );
 }
 
 /** The figures of all configurations, a row each. */

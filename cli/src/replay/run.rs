@@ -19,7 +19,6 @@ use crate::alloc::live_bytes;
 use crate::error::CommandError;
 use crate::policy;
 use crate::simulation::{self, Stage, closed, refused};
-use crate::text::shortened;
 use crate::{histogram, metrics, terminal};
 
 use super::meter::{Meter, Sample, Usage, Waiting, usage};
@@ -239,10 +238,7 @@ impl Schedulers {
         let mut notes = policies.notes;
         let names: Vec<&str> =
             policies.profiles.iter().map(|profile| &*profile.scheduler_name).collect();
-        let file = settings.config.file().map_or_else(
-            || "default configuration".to_owned(),
-            |file| format!("configuration {}", shortened(&file.display().to_string(), 60)),
-        );
+        let file = settings.config.label();
         let profiles = if names.len() == 1 { "profile" } else { "profiles" };
         let run = format!("{file}, {profiles} {}, seed {}", names.join(", "), settings.seed);
         let is_for_all = names.len() == 1;

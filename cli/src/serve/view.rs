@@ -245,7 +245,7 @@ impl View {
     ) -> Result<Value, CommandError> {
         let mut workload = self.from.workload(contest.pods);
         workload.intake.clone_from(&self.contents.intake);
-        let mut answer = contest.answer(&workload, rules, is_wanted)?;
+        let mut answer = contest.answer(&mut workload, rules, is_wanted)?;
         answer["generation"] = json!(self.generation);
         Ok(answer)
     }

@@ -480,6 +480,14 @@ fn an_invalid_configuration_is_named_with_its_line() {
         let (code, detail) = server.problem("POST", "/api/v1/compare", Some(&asked));
         assert!(code == 422 && detail.contains(what), "{code} {detail}");
     }
+    let two = PACKS.replace("default-scheduler", "a") + "- schedulerName: b\n";
+    let asked = json!({"configs": ["", two]});
+    let compared = server.post("/api/v1/compare", &asked);
+    let warning = compared["input"]["warnings"][0]["what"].as_str().expect("a warning");
+    assert!(warning.starts_with("configuration 2: no profile schedules 1 pod"), "{warning}");
+    let asked = json!({"configs": ["", two], "profile": "b"});
+    let (code, detail) = server.problem("POST", "/api/v1/compare", Some(&asked));
+    assert!(code == 422 && detail.contains("there is no profile \"b\""), "{code} {detail}");
     let asked = json!({"configs": ["", PACKS], "price_label": "price"});
     let (code, detail) = server.problem("POST", "/api/v1/compare", Some(&asked));
     assert!(code == 422 && detail.contains("label price is missing"), "{code} {detail}");
