@@ -10,6 +10,9 @@ use crate::replay::Workload;
 use crate::table::{plain, row};
 use crate::text::{Rounding, amounts, count, line};
 
+/// The most pods without a node that are listed.
+const MOST_UNPLACED: usize = 100;
+
 /// The runs of a workload.
 pub(super) struct Report<'a> {
     pub(super) workload: &'a Workload,
@@ -244,6 +247,7 @@ impl Report<'_> {
             "config": run.name,
             "placed": run.outcome.placed,
             "unschedulable": run.outcome.failed,
+            "unplaced": self.unplaced(run),
             "nodes": of_used(all),
             "pools": pools.collect::<serde_json::Map<_, _>>(),
             "requested_on_used_percent": shares.collect::<serde_json::Map<_, _>>(),
@@ -260,6 +264,15 @@ impl Report<'_> {
             })).collect::<Vec<_>>(),
             "decision_hash": format!("{:016x}", run.outcome.decision_hash),
         })
+    }
+
+    /// The first pods without a node, and why.
+    fn unplaced(&self, run: &Run) -> Value {
+        let all = self.workload.arrivals.iter().zip(&run.outcome.fates);
+        let unplaced = all.filter(|(_, fate)| fate.node.is_none()).take(MOST_UNPLACED);
+        unplaced
+            .map(|(arrival, fate)| json!({ "pod": &*arrival.pod.key(), "why": fate.why }))
+            .collect()
     }
 
     fn left(&self, run: &Run) -> Option<Value> {

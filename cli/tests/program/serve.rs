@@ -410,6 +410,9 @@ fn a_comparison_is_that_of_the_program() {
     let arguments = ["compare", "--nodes", &path, "--pods", &path, "--pool-label", "pool"];
     let same = printed(&[&arguments[..], &["--config", "default", &packs]].concat());
     assert_eq!(compared["answers"][0]["packs"], same["answers"][0]["packs"]);
+    let why = "Insufficient cpu";
+    let unplaced = json!([{"pod": "shop/large", "why": why}]);
+    assert_eq!(compared["runs"][0]["unplaced"], unplaced);
     assert!(compared["runs"][1]["different"].as_u64() > Some(0), "the configurations differ");
     assert_eq!(results(compared), results(same));
 }
@@ -441,6 +444,7 @@ fn all_pods_are_placed_anew_and_the_first_decision_that_differs_is_explained() {
     let runs = &compared["runs"];
     assert_eq!(runs[0]["fill_percent"]["cpu"], json!([50.0, 25.0]));
     assert_eq!(runs[1]["fill_percent"]["cpu"], json!([75.0, 0.0]));
+    assert_eq!(runs[1]["unplaced"], json!([]));
     assert_eq!((&runs[1]["placed"], &runs[1]["unschedulable"]), (&json!(3), &json!(0)));
     assert_eq!(runs[2]["first_difference"], Value::Null, "equal configurations do not differ");
 
