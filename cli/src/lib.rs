@@ -7,13 +7,13 @@
 mod alloc;
 mod arguments;
 mod cluster;
-#[cfg(feature = "cluster")]
 mod columns;
 mod compare;
 mod creation;
 mod error;
 mod explain;
 mod files;
+mod html;
 mod input;
 mod inspect;
 mod intake;
@@ -23,7 +23,6 @@ mod manual;
 mod metrics;
 mod names;
 mod output;
-#[cfg(feature = "cluster")]
 mod page;
 mod policy;
 mod random;

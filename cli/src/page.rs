@@ -1,18 +1,29 @@
 //! The files of the page, which are part of the program.
 
-/// The document.
+/// The document of a server.
+#[cfg(feature = "cluster")]
 pub(crate) const INDEX: &str = include_str!("page/index.html");
+
+/// The document of a page in one file, with the names of its values in braces.
+pub(crate) const FILE: &str = include_str!("page/file.html");
 
 pub(crate) const ICON: &str = include_str!("page/icon.svg");
 
+pub(crate) const STYLE: &str = include_str!("page/page.css");
+
 /// The other files, by name.
 pub(crate) const FILES: &[(&str, &str)] = &[
-    ("page.css", include_str!("page/page.css")),
+    ("page.css", STYLE),
     ("icon.svg", ICON),
     ("api.js", include_str!("page/api.js")),
+    ("chart.js", include_str!("page/chart.js")),
+    ("clock.js", include_str!("page/clock.js")),
+    ("compare.js", include_str!("page/compare.js")),
     ("dom.js", include_str!("page/dom.js")),
     ("duel.js", include_str!("page/duel.js")),
     ("explain.js", include_str!("page/explain.js")),
+    ("file.js", include_str!("page/file.js")),
+    ("findings.js", include_str!("page/findings.js")),
     ("fleet.js", include_str!("page/fleet.js")),
     ("headroom.js", include_str!("page/headroom.js")),
     ("heat.js", include_str!("page/heat.js")),
@@ -24,9 +35,14 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("node.js", include_str!("page/node.js")),
     ("outcome.js", include_str!("page/outcome.js")),
     ("pending.js", include_str!("page/pending.js")),
+    ("pod.js", include_str!("page/pod.js")),
     ("question.js", include_str!("page/question.js")),
+    ("recorded.js", include_str!("page/recorded.js")),
+    ("replay.js", include_str!("page/replay.js")),
     ("resilience.js", include_str!("page/resilience.js")),
+    ("result.js", include_str!("page/result.js")),
     ("route.js", include_str!("page/route.js")),
+    ("series.js", include_str!("page/series.js")),
     ("sessions.js", include_str!("page/sessions.js")),
     ("share.js", include_str!("page/share.js")),
     ("stranded.js", include_str!("page/stranded.js")),
@@ -47,7 +63,7 @@ mod tests {
         let entries = std::fs::read_dir(folder).expect("the folder of the page");
         let files: BTreeSet<String> = entries
             .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
-            .filter(|name| name != "index.html")
+            .filter(|name| !name.ends_with(".html"))
             .collect();
         assert_eq!(files, FILES.iter().map(|(name, _)| (*name).to_owned()).collect());
     }

@@ -13,7 +13,7 @@ use portolan_k8s::config::{Configuration, Registry};
 use crate::cluster::Godel;
 use crate::error::CommandError;
 use crate::input;
-use crate::text::{count, shortened};
+use crate::text::count;
 
 /// The options that select a configuration.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -46,14 +46,14 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// The options as a client gives them.
+    /// The options by which parts of a configuration are ignored.
     #[cfg(feature = "cluster")]
-    pub(crate) fn given(
-        profile: Option<String>,
-        ignore_unknown_plugins: bool,
-        ignore_extenders: bool,
-    ) -> Reading {
-        Reading { profile, ignore_unknown_plugins, ignore_extenders }
+    pub(crate) fn ignoring(unknown_plugins: bool, extenders: bool) -> Reading {
+        Reading {
+            ignore_unknown_plugins: unknown_plugins,
+            ignore_extenders: extenders,
+            profile: None,
+        }
     }
 }
 
@@ -74,8 +74,6 @@ impl ConfigFile {
 /// A configuration whose text is known.
 pub(crate) struct Text {
     file: Option<PathBuf>,
-    /// Whether the file is only a name.
-    is_given: bool,
     reading: Reading,
     text: String,
 }
@@ -142,8 +140,7 @@ impl Source<'_> {
                 self.refuses(format!("not UTF-8 text ({error}): pass a YAML file"))
             })?,
         };
-        let file = self.file.map(Path::to_owned);
-        Ok(Text { file, is_given: false, reading: self.reading.clone(), text })
+        Ok(Text { file: self.file.map(Path::to_owned), reading: self.reading.clone(), text })
     }
 }
 
@@ -152,16 +149,7 @@ impl Text {
     #[cfg(feature = "cluster")]
     pub(crate) fn given(name: &str, text: &str, reading: Reading) -> Text {
         let text = if text.trim().is_empty() { Configuration::DEFAULT } else { text };
-        Text { file: Some(name.into()), is_given: true, reading, text: text.to_owned() }
-    }
-
-    /// The configuration in a sentence.
-    pub(crate) fn label(&self) -> String {
-        match &self.file {
-            None => "default configuration".to_owned(),
-            Some(name) if self.is_given => name.display().to_string(),
-            Some(file) => format!("configuration {}", shortened(&file.display().to_string(), 60)),
-        }
+        Text { file: Some(name.into()), reading, text: text.to_owned() }
     }
 
     /// The file of the configuration.

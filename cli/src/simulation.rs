@@ -87,6 +87,8 @@ pub(crate) struct Rejection {
     pub(crate) message: String,
     /// One text for each kind of reason.
     pub(crate) reasons: Vec<String>,
+    /// Whether the pod leaves the queue.
+    pub(crate) is_final: bool,
 }
 
 /// Evicted pods that are not requeued yet, each with its preemptor.
@@ -319,7 +321,7 @@ impl Simulation {
                 Some(fit) => fit.reasons.keys().cloned().collect(),
                 None => vec![message.clone()],
             };
-            self.record_rejection(&pod, Rejection { message, reasons }, is_final, observer)?;
+            self.record_rejection(&pod, Rejection { message, reasons, is_final }, observer)?;
         }
         self.requeue_victims(victims, observer)?;
         self.record_victims(observer)
@@ -343,7 +345,7 @@ impl Simulation {
             BindError::Rejected(fit) => (fit.reasons.into_keys().collect(), false),
             _ => (vec![message.clone()], true),
         };
-        self.record_rejection(&placement.pod, Rejection { message, reasons }, is_final, observer)
+        self.record_rejection(&placement.pod, Rejection { message, reasons, is_final }, observer)
     }
 
     /// Reports why a pod was not placed; removes it from the queue if the error is final.
@@ -351,9 +353,9 @@ impl Simulation {
         &self,
         pod: &Pod,
         why: Rejection,
-        is_final: bool,
         observer: &mut impl Observer,
     ) -> Result<(), CommandError> {
+        let is_final = why.is_final;
         observer.rejected(pod, why);
         if is_final {
             self.apply(pod, Event::RemovePending(pod.uid.clone()))?;
@@ -387,7 +389,8 @@ impl Simulation {
                 continue;
             }
             let message = format!("the pod was preempted {times} times in a row");
-            observer.rejected(&pod, Rejection { reasons: vec![message.clone()], message });
+            let reasons = vec![message.clone()];
+            observer.rejected(&pod, Rejection { message, reasons, is_final: true });
             self.set_aside.push(pod);
         }
         Ok(is_any)

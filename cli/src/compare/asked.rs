@@ -34,7 +34,6 @@ struct Fields {
     configs: Vec<String>,
     #[serde(default)]
     pods: Pods,
-    profile: Option<String>,
     #[serde(default)]
     ignore_unknown_plugins: bool,
     #[serde(default)]
@@ -55,7 +54,6 @@ impl Contest {
         let Fields {
             configs,
             pods,
-            profile,
             ignore_unknown_plugins,
             ignore_extenders,
             pool_label,
@@ -67,17 +65,17 @@ impl Contest {
         }
         let entrants = configs.iter().enumerate().map(|(at, text)| {
             let name = format!("configuration {}", at + 1);
-            let reading = Reading::given(profile.clone(), ignore_unknown_plugins, ignore_extenders);
+            let reading = Reading::ignoring(ignore_unknown_plugins, ignore_extenders);
             Entrant { config: Text::given(&name, text, reading), name }
         });
         let prices = PriceOptions::labelled(pool_label, price_label);
         Ok(Contest { entrants: entrants.collect(), pods, prices })
     }
 
-    /// Compares the configurations, as `portolan compare` does. Adds warnings to the intake of the workload.
+    /// Compares the configurations, as `portolan compare` does.
     pub(crate) fn answer(
         &self,
-        workload: &mut Workload,
+        workload: &Workload,
         rules: &Rules,
         is_wanted: &Arc<AtomicBool>,
     ) -> Result<Value, CommandError> {
@@ -92,7 +90,7 @@ impl Contest {
             prices: self.prices.of(&workload.nodes)?,
             pool_label: self.prices.pool_label.as_deref(),
             seeds: 1,
-            draws_chart: false,
+            keeps_samples: false,
             shapes: Shapes::of(workload),
             bar: ProgressBar::hidden(),
             is_wanted: is_wanted.clone(),
@@ -100,9 +98,7 @@ impl Contest {
         let runs = self.entrants.iter().map(|entrant| setting.all_seeds(entrant, None));
         let mut runs: Vec<Run> = runs.collect::<Result<_, _>>()?;
         setting.score(&self.entrants, &mut runs)?;
-        let Setting { shapes, .. } = setting;
-        super::warn(&runs, &mut workload.intake);
-        Ok(Report { workload, shapes: &shapes, runs: &runs }.json(&[]))
+        Ok(Report { workload, shapes: &setting.shapes, runs: &runs }.json(&[]))
     }
 }
 
@@ -120,12 +116,12 @@ mod tests {
     #[test]
     fn a_withdrawn_comparison_ends() {
         let source = Source::of_cluster(1, Godel::default());
-        let mut workload = replay::workload(&source).expect("a synthetic cluster");
+        let workload = replay::workload(&source).expect("a synthetic cluster");
         let config = ConfigFile::default().source().read().expect("the default profile");
         let rules = Rules { config: config.into(), godel: Godel::default().into(), seed: 1 };
         let contest = contest(&json!({"configs": ["", ""]})).expect("valid");
         let flag = Arc::new(AtomicBool::new(false));
-        let ended = contest.answer(&mut workload, &rules, &flag);
+        let ended = contest.answer(&workload, &rules, &flag);
         assert!(matches!(ended, Err(CommandError::Withdrawn)), "{ended:?}");
     }
 

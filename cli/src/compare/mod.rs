@@ -23,11 +23,11 @@ use portolan::model::{Name, Resources};
 use serde_json::Value;
 
 use crate::error::CommandError;
-use crate::intake::Intake;
+use crate::html::{self, HtmlFile, Page, View};
 use crate::metrics::{self, MetricsFile};
 use crate::policy::{self, Reading};
 use crate::replay::run::Outcome;
-use crate::replay::{self, Overlay, Progress, Settings, Workload};
+use crate::replay::{self, Progress, Settings, Workload};
 use crate::{Output, print, terminal};
 
 #[cfg(feature = "cluster")]
@@ -61,9 +61,8 @@ pub(crate) struct Arguments {
     max_unschedulable: Option<usize>,
     #[command(flatten)]
     prices: prices::PriceOptions,
-    /// Output file for a chart of used nodes and waiting pods of all configurations, ending in .svg.
-    #[arg(long, value_name = "FILE", value_parser = Overlay::parse)]
-    chart: Option<Overlay>,
+    #[command(flatten)]
+    html: HtmlFile,
     #[command(flatten)]
     source: replay::Source,
     #[command(flatten)]
@@ -99,7 +98,7 @@ struct Setting<'a> {
     prices: Option<HashMap<Name, f64>>,
     pool_label: Option<&'a str>,
     seeds: u16,
-    draws_chart: bool,
+    keeps_samples: bool,
     shapes: Shapes,
     bar: ProgressBar,
     /// `false` once the result is no longer needed.
@@ -110,7 +109,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     let source = &arguments.source;
     let mut workload = replay::workload(source)?;
     let prices = arguments.prices.of(&workload.nodes)?;
-    arguments.chart.as_ref().map_or(Ok(()), Overlay::check)?;
+    arguments.html.check()?;
     let sinks = arguments.metrics.open_all(arguments.configs.len())?;
     let read = |file: &PathBuf| {
         let source = policy::Source {
@@ -130,7 +129,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
         prices,
         pool_label: arguments.prices.pool_label.as_deref(),
         seeds: arguments.seeds,
-        draws_chart: arguments.chart.is_some(),
+        keeps_samples: arguments.html.is_wanted(),
         shapes,
         bar,
         is_wanted: Arc::new(AtomicBool::new(true)),
@@ -149,16 +148,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
         setting.score(&entrants, &mut runs)?;
     }
     let Setting { shapes, .. } = setting;
-    warn(&runs, &mut workload.intake);
-    sinks.into_iter().try_for_each(metrics::write)?;
-    if let Some(chart) = &arguments.chart {
-        let overlaid: Vec<_> = runs.iter().map(|run| (&*run.name, &run.outcome)).collect();
-        chart.write(&workload, &overlaid, source.mode)?;
+    for warning in runs.iter().filter_map(|run| run.outcome.warning.as_ref()) {
+        workload.intake.warn(warning);
     }
+    sinks.into_iter().try_for_each(metrics::write)?;
     let broken =
         |run: &&Run| arguments.max_unschedulable.is_some_and(|most| most_failed(run) > most);
     let broken: Vec<&str> = runs.iter().filter(broken).map(|run| &*run.name).collect();
     let report = report::Report { workload: &workload, shapes: &shapes, runs: &runs };
+    arguments.html.write(arguments.html.is_wanted().then(|| page(&report, &broken)))?;
     print(&match source.output {
         Output::Json => report.json(&broken).to_string(),
         Output::Table => report.table(arguments.max_unschedulable),
@@ -167,6 +165,23 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
         workload.intake.print();
     }
     Ok(if broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+const VIEWS: [View; 1] =
+    [View { id: "compare", module: "compare.js", name: "Comparison", session: None }];
+
+/// The page of a comparison: its result, and the samples of each run.
+fn page(report: &report::Report<'_>, broken: &[&str]) -> Page {
+    let mut fields = report.json(broken);
+    for (at, run) in report.runs.iter().enumerate() {
+        fields["runs"][at]["series"] = run.outcome.series().into();
+    }
+    Page {
+        headline: report.answer().lines().next().unwrap_or_default().to_owned(),
+        views: &VIEWS,
+        question: Value::Null,
+        answers: vec![(html::asked("compare", None), fields.to_string())],
+    }
 }
 
 impl Setting<'_> {
@@ -221,17 +236,10 @@ impl Setting<'_> {
             threads: 1,
             progress: Progress::Hidden,
             metrics,
-            draws_chart: self.draws_chart,
+            keeps_samples: self.keeps_samples,
             seed,
         };
         replay::run::run(self.workload, self.source, settings)
-    }
-}
-
-/// Adds the warnings about the configurations.
-fn warn(runs: &[Run], intake: &mut Intake) {
-    for warning in runs.iter().filter_map(|run| run.outcome.warning.as_ref()) {
-        intake.warn(warning);
     }
 }
 

@@ -10,9 +10,6 @@ use crate::replay::Workload;
 use crate::table::{plain, row};
 use crate::text::{Rounding, amounts, count, line};
 
-/// The most pods without a node that are listed.
-const MOST_UNPLACED: usize = 100;
-
 /// The runs of a workload.
 pub(super) struct Report<'a> {
     pub(super) workload: &'a Workload,
@@ -75,7 +72,7 @@ impl Report<'_> {
     }
 
     /// How each configuration packs relative to the first one, or how the only one packs.
-    fn answer(&self) -> String {
+    pub(super) fn answer(&self) -> String {
         let first = &self.runs[0];
         let answers = self.runs[1..].iter().map(|other| verdict(first, other, self.shapes).1);
         let answers: Vec<String> = answers.collect();
@@ -247,7 +244,6 @@ impl Report<'_> {
             "config": run.name,
             "placed": run.outcome.placed,
             "unschedulable": run.outcome.failed,
-            "unplaced": self.unplaced(run),
             "nodes": of_used(all),
             "pools": pools.collect::<serde_json::Map<_, _>>(),
             "requested_on_used_percent": shares.collect::<serde_json::Map<_, _>>(),
@@ -264,15 +260,6 @@ impl Report<'_> {
             })).collect::<Vec<_>>(),
             "decision_hash": format!("{:016x}", run.outcome.decision_hash),
         })
-    }
-
-    /// The first pods without a node, and why.
-    fn unplaced(&self, run: &Run) -> Value {
-        let all = self.workload.arrivals.iter().zip(&run.outcome.fates);
-        let unplaced = all.filter(|(_, fate)| fate.node.is_none()).take(MOST_UNPLACED);
-        unplaced
-            .map(|(arrival, fate)| json!({ "pod": &*arrival.pod.key(), "why": fate.why }))
-            .collect()
     }
 
     fn left(&self, run: &Run) -> Option<Value> {

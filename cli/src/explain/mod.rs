@@ -26,10 +26,11 @@ use portolan::model::{Name, Pod};
 use portolan::plugin::preemption::DryRun;
 use portolan::plugin::{Cycle, CycleState, Evaluation, Nomination, Status};
 use portolan_k8s::Scales;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cluster::Loaded;
 use crate::error::CommandError;
+use crate::html::{self, HtmlFile, Page, View};
 use crate::intake::Intake;
 use crate::names::did_you_mean;
 use crate::policy::{ConfigFile, Rules};
@@ -82,6 +83,8 @@ pub(crate) struct Arguments {
     /// Output format.
     #[arg(long, value_enum, default_value_t = Form::Table)]
     output: Form,
+    #[command(flatten)]
+    html: HtmlFile,
     #[command(flatten)]
     godel: cluster::Godel,
 }
@@ -144,9 +147,37 @@ pub(crate) struct Inquiry<'a> {
     /// The time for trying evictions, alternative nodes and pairs of changes.
     pub(crate) time: Duration,
     pub(crate) form: Form,
+    /// Whether the answer is recorded for a page, too.
+    pub(crate) records: bool,
 }
 
+/// What was found.
+pub(crate) struct Report {
+    /// The report in the form that was asked for.
+    pub(crate) text: String,
+    record: Option<Record>,
+}
+
+/// An answer for a page.
+struct Record {
+    headline: String,
+    /// The answer in JSON.
+    json: String,
+    /// The pods that are worth an explanation.
+    pods: Vec<String>,
+}
+
+/// The most pending pods that a page explains: each takes the time of an explanation.
+const MOST_EXPLAINED: usize = 10;
+
+const EXPLANATION: [View; 1] =
+    [View { id: "explain", module: "pod.js", name: "Explanation", session: None }];
+
+const PENDING: [View; 1] =
+    [View { id: "pending", module: "pending.js", name: "Pending pods", session: None }];
+
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
+    arguments.html.check()?;
     let asked = arguments.pod.as_deref().unwrap_or_default();
     let file = Some(PathBuf::from(asked))
         .filter(|file| !arguments.pending && (file.is_file() || input::is_standard_input(file)));
@@ -161,7 +192,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
         node: arguments.node.as_deref(),
         time: Duration::from_secs_f64(arguments.time_limit),
         form: arguments.output,
+        records: arguments.html.is_wanted(),
     };
+
     let warned = contents.intake.clone();
     // They may be the cause of an error.
     let warn = |_: &CommandError| warned.print_warnings();
@@ -169,15 +202,26 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     let of_file = of_file.transpose().inspect_err(warn)?;
     let mut loaded = contents.load(&arguments.godel, added.objects)?;
     loaded.create_claims()?;
-    print(&match of_file {
+    let Report { text, record } = match of_file {
         _ if arguments.pending => inquiry.pending(&loaded)?,
         Some(subject) => inquiry.of(subject, true, &loaded)?,
         None => inquiry.named(asked, &loaded).inspect_err(warn)?,
-    })?;
+    };
+    arguments.html.write(record.map(|record| match arguments.pending {
+        true => inquiry.page_of_pending(record, &loaded),
+        false => page_of_pod(record),
+    }))?;
+    print(&text)?;
     if arguments.output != Form::Json {
         loaded.contents.intake.print();
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn page_of_pod(Record { headline, json, mut pods }: Record) -> Page {
+    let question = json!({ "pod": pods.pop() });
+    let answers = vec![(html::posted("explain", &question), json)];
+    Page { headline, views: &EXPLANATION, question, answers }
 }
 
 fn refusal(why: &str) -> String {
@@ -186,7 +230,7 @@ fn refusal(why: &str) -> String {
 
 impl Inquiry<'_> {
     /// Reports on the pod of the cluster, or of the controller, with this name.
-    pub(crate) fn named(self, asked: &str, loaded: &Loaded) -> Result<String, CommandError> {
+    pub(crate) fn named(self, asked: &str, loaded: &Loaded) -> Result<Report, CommandError> {
         let (mut contents, mut added) = (loaded.contents.clone(), cluster::Added::default());
         let to = (&mut contents, &mut added);
         let subject = subject::named(asked, self.namespace, loaded, to)?;
@@ -194,8 +238,38 @@ impl Inquiry<'_> {
     }
 
     /// Reports on all pending pods.
-    pub(crate) fn pending(self, loaded: &Loaded) -> Result<String, CommandError> {
+    pub(crate) fn pending(self, loaded: &Loaded) -> Result<Report, CommandError> {
         pending::report(self, loaded)
+    }
+
+    /// The page of all pending pods, with explanations of the largest groups.
+    fn page_of_pending(self, record: Record, loaded: &Loaded) -> Page {
+        let Record { headline, json, pods } = record;
+        let inquiry = Inquiry { form: Form::Json, records: false, namespace: None, ..self };
+        let mut answers = vec![(html::asked("pending", None), json)];
+        // A pod without an explanation has no link.
+        answers.extend(pods.into_iter().take(MOST_EXPLAINED).filter_map(|pod| {
+            let explained = inquiry.named(&pod, loaded).ok()?;
+            Some((html::posted("explain", &json!({ "pod": pod })), explained.text))
+        }));
+        Page { headline, views: &PENDING, question: Value::Null, answers }
+    }
+
+    /// The report: its text in each form, and its first line.
+    fn report(
+        self,
+        pods: impl FnOnce() -> Vec<String>,
+        text: impl Fn(Form) -> Result<String, CommandError>,
+        headline: impl FnOnce() -> String,
+    ) -> Result<Report, CommandError> {
+        let record = self.records.then(|| {
+            Ok::<_, CommandError>(Record {
+                headline: headline(),
+                json: text(Form::Json)?,
+                pods: pods(),
+            })
+        });
+        Ok(Report { text: text(self.form)?, record: record.transpose()? })
     }
 
     /// Reports on a pod, which is yet to be created if it is of a file.
@@ -204,7 +278,7 @@ impl Inquiry<'_> {
         subject: Subject,
         is_of_file: bool,
         loaded: &Loaded,
-    ) -> Result<String, CommandError> {
+    ) -> Result<Report, CommandError> {
         let (pod, requests) = match subject {
             Subject::Finished(pod, phase) => return self.finished(&pod, &phase, loaded),
             Subject::Pod(pod, requests) => (*pod, requests),
@@ -219,18 +293,20 @@ impl Inquiry<'_> {
     }
 
     /// Reports on a pod that has finished.
-    fn finished(self, pod: &str, phase: &Name, loaded: &Loaded) -> Result<String, CommandError> {
+    fn finished(self, pod: &str, phase: &Name, loaded: &Loaded) -> Result<Report, CommandError> {
         let why = format!("has finished ({phase}): it is not scheduled again");
-        Ok(match self.form {
-            Form::Json => json!({ "version": export::VERSION, "pod": pod, "state": "finished",
+        let first = || format!("pod {}: {}", line(pod), line(&why));
+        let text = |form| match form {
+            Form::Json => Ok(json!({ "version": export::VERSION, "pod": pod, "state": "finished",
                 "node": null, "why": why, "fits_on": 0, "nodes": {}, "groups": [], "changes": [],
                 "changes_complete": true, "preemption": null, "message": null, "notes": [],
                 "input": loaded.contents.intake.json() })
-            .to_string(),
+            .to_string()),
             // Only nodes have rows.
-            Form::Csv => export::rows([export::csv_header()])?,
-            Form::Table => format!("pod {}: {}", line(pod), line(&why)),
-        })
+            Form::Csv => export::rows([export::csv_header()]),
+            Form::Table => Ok(first()),
+        };
+        self.report(|| vec![pod.to_owned()], text, first)
     }
 
     /// Evaluates the pod and reports the result.
@@ -240,7 +316,7 @@ impl Inquiry<'_> {
         requests: Option<&portolan::model::Requests>,
         refused: Option<String>,
         loaded: &Loaded,
-    ) -> Result<String, CommandError> {
+    ) -> Result<Report, CommandError> {
         let contents = &loaded.contents;
         let (pod, mut fork) = match loaded.claims.clone() {
             Some(mut claims) => {
@@ -305,11 +381,13 @@ impl Inquiry<'_> {
             notes,
             intake,
         };
-        match self.form {
+        let text = |form| match form {
             Form::Table => Ok(report::table(&explained, only.is_some())),
             Form::Json => export::json(&explained),
             Form::Csv => export::csv(&explained),
-        }
+        };
+        let pod = explained.trial.pod.key();
+        self.report(|| vec![pod.to_string()], text, || report::first_line(&explained))
     }
 }
 

@@ -9,7 +9,7 @@ use portolan_k8s::Scales;
 use serde_json::{Value, json};
 
 use super::schedulers::{Schedulers, Why};
-use super::{Form, Inquiry, export, refusal};
+use super::{Form, Inquiry, Report, export, refusal};
 use crate::cluster::Loaded;
 use crate::error::CommandError;
 use crate::intake::Intake;
@@ -33,7 +33,7 @@ struct Group {
 }
 
 /// Reports the groups.
-pub(super) fn report(inquiry: Inquiry<'_>, loaded: &Loaded) -> Result<String, CommandError> {
+pub(super) fn report(inquiry: Inquiry<'_>, loaded: &Loaded) -> Result<Report, CommandError> {
     let Loaded { contents, cluster, pending, .. } = loaded;
     let schedulers = Schedulers::new(inquiry, cluster.clone())?;
     schedulers.prepare(cluster, pending.iter());
@@ -42,11 +42,13 @@ pub(super) fn report(inquiry: Inquiry<'_>, loaded: &Loaded) -> Result<String, Co
     let scales = Scales::of(contents.controllers());
     let groups = groups(&schedulers, cluster, &scales, pending, &refused(loaded));
     let notes = [&*contents.notes, &*schedulers.notes].concat();
-    match inquiry.form {
+    let text = |form| match form {
         Form::Table => Ok(table(&groups, &notes)),
         Form::Json => Ok(json(&groups, &notes, &contents.intake).to_string()),
         Form::Csv => csv(&groups),
-    }
+    };
+    let first = || groups.iter().filter_map(|group| group.pods.first());
+    inquiry.report(|| first().map(ToString::to_string).collect(), text, || headline(&groups))
 }
 
 /// Why the API server refuses to create pods that controllers lack. Each pod is charged before the next.
@@ -132,12 +134,12 @@ impl Group {
     }
 }
 
-fn table(groups: &[Group], notes: &[String]) -> String {
+fn headline(groups: &[Group]) -> String {
     let of = |is: &dyn Fn(&Group) -> bool| -> usize {
         groups.iter().filter(|group| is(group)).map(|group| group.pods.len()).sum()
     };
     let (all, fit) = (of(&|_| true), of(&|group| group.message().is_none()));
-    let mut text = match (all, fit) {
+    match (all, fit) {
         (0, _) => "no pods are pending".to_owned(),
         (_, 0) => format!("{} pending, none of which fits", count(all, "pod")),
         _ if fit == all => format!("{} pending, each of which fits alone", count(all, "pod")),
@@ -146,9 +148,13 @@ fn table(groups: &[Group], notes: &[String]) -> String {
                 if fit == 1 { "1 fits alone".to_owned() } else { format!("{fit} fit alone") };
             format!("{} pending, of which {fits}", count(all, "pod"))
         }
-    };
+    }
+}
+
+fn table(groups: &[Group], notes: &[String]) -> String {
+    let mut text = headline(groups);
     text.push('\n');
-    if all > 0 {
+    if !groups.is_empty() {
         let mut table = plain(["pods", "of", "examples", "cause"]);
         for group in groups {
             table.add_row(row([

@@ -173,11 +173,14 @@ fn not_evaluated(explained: &Explained<'_>) -> Option<String> {
     }
 }
 
+pub(super) fn first_line(explained: &Explained<'_>) -> String {
+    format!("pod {}: {}", line(&explained.trial.pod.key()), line(&headline(explained)))
+}
+
 pub(super) fn table(explained: &Explained<'_>, single: bool) -> String {
     let mut text = String::new();
-    let pod = explained.trial.pod;
     // Writing to a string does not fail.
-    let _ = writeln!(text, "pod {}: {}\n", line(&pod.key()), line(&headline(explained)));
+    let _ = writeln!(text, "{}\n", first_line(explained));
     let is_tried = explained.why.as_ref().is_none_or(|why| why.cause != Cause::NotTried);
     if !is_tried && explained.placed.is_none() {
         let _ = writeln!(text, "Otherwise, it {}.\n", fits(explained));

@@ -1,5 +1,6 @@
-// Questions to the server. Every answer is JSON; every failure is a `Problem`.
+// Questions to the server, or to the answers of a file. Every answer is JSON; every failure is a `Problem`.
 
+import { recorded } from './recorded.js';
 import { session } from './route.js';
 
 /** A problem document (RFC 9457), or a failure of the connection in the same form. */
@@ -25,6 +26,7 @@ async function ask(method, path, body, { signal } = {}) {
   // Sessions and logins are not part of one; a new session names its parent in the body.
   const id = path === 'login' || path.startsWith('sessions') ? null : session();
   const url = `api/v1/${path}${id ? `?session=${encodeURIComponent(id)}` : ''}`;
+  if (recorded) return recall(question(method, url, body));
   const headers = body === undefined ? {} : { 'Content-Type': 'application/json' };
   let response;
   try {
@@ -45,6 +47,20 @@ async function ask(method, path, body, { signal } = {}) {
   if (id && status === 404) dispatchEvent(new Event('missing')); // The object, or the session.
   throw new Problem({ title: title ?? `The server answered with status ${status}`, detail, status });
 }
+
+const question = (method, url, body) =>
+  `${method} ${url}${body === undefined ? '' : ` ${JSON.stringify(body)}`}`;
+
+/** The answer of the file. */
+function recall(key) {
+  const found = recorded.answers[key];
+  if (found) return found;
+  throw new Problem({ title: 'This file does not have the answer', detail: key, status: 404 });
+}
+
+/** Whether a question about the cluster can be asked: a file has some answers. */
+export const isAnswered = (method, path, body) =>
+  !recorded || question(method, `api/v1/${path}`, body) in recorded.answers;
 
 /** The newest question of its kind: a new one cancels the one before, whose answer would be stale. */
 export class Latest {

@@ -180,6 +180,13 @@ export function amount(number, { unit, name }) {
   return `${short(number)} ${unit || name}`;
 }
 
+/** An amount in the smallest unit of its resource. */
+export function sized(resource, value) {
+  if (resource === 'cpu') return amount(value / 1000, { unit: 'cores' });
+  const isBytes = /^(memory|ephemeral-storage|hugepages-.*)$/.test(resource);
+  return isBytes ? amount(value / 2 ** 30, { unit: 'GiB' }) : whole(value);
+}
+
 /** The part of an amount in the unit of the whole: 3.5 of 16 cores. */
 export function used(part, whole, resource) {
   const scale = resource.unit === 'GiB' && whole >= 1024 ? 1024 : 1;

@@ -173,9 +173,7 @@ export default function create(root) {
         ),
         el('div', { class: 'tools' }, share('comparison', found)),
         figures(found.runs),
-        warnings(found.input.warnings),
         curves(found.runs),
-        unplaced(found.runs),
         found.runs.slice(1).map((run) => difference(found.runs[0], run)),
       ],
     );
@@ -205,20 +203,6 @@ function parse(text) {
   }
 }
 
-/** The warnings, such as of pods that no profile of a configuration schedules. */
-function warnings(all) {
-  return (
-    all.length > 0 && [
-      el('h3', null, 'Warnings'),
-      el(
-        'ul',
-        null,
-        all.map(({ what }) => el('li', null, what)),
-      ),
-    ]
-  );
-}
-
 /** The figures of all configurations, a row each. */
 function figures(runs) {
   const hasPrices = runs.some((run) => run.nodes.price_per_hour);
@@ -239,30 +223,6 @@ function figures(runs) {
       { head: 'requested on used nodes', cell: (it) => shares(it).join(', ') },
     ],
     runs,
-  );
-}
-
-/** The pods without a node, under each configuration. */
-function unplaced(runs) {
-  const rows = runs.flatMap((run) => run.unplaced.map(({ pod, why }) => ({ config: run.config, pod, why })));
-  const isCut = runs.some((run) => run.unplaced.length < run.unschedulable);
-  return (
-    rows.length > 0 &&
-    el(
-      'details',
-      null,
-      el('summary', null, 'Pods without a node'),
-      table(
-        isCut ? 'The first pods without a node' : 'Pods without a node',
-        [
-          { head: 'pod', cell: (it) => it.pod },
-          { head: 'configuration', cell: (it) => it.config },
-          { head: 'why', prose: true, cell: (it) => it.why },
-        ],
-        rows,
-        { limit: rows.length },
-      ),
-    )
   );
 }
 

@@ -4,6 +4,7 @@ import { Latest, post } from './api.js';
 import { amount, announce, answer, count, el, short, table, whole } from './dom.js';
 import { run as room } from './headroom.js';
 import { heat } from './heat.js';
+import { recorded } from './recorded.js';
 import { go } from './route.js';
 import { share } from './share.js';
 
@@ -27,9 +28,8 @@ export async function explanation(box, pod, isRefresh = false) {
         el(
           'p',
           { class: 'hint' },
-          `On generation ${whole(found.generation)}`,
-          found.node && `; a placed pod is evaluated as if it were pending`,
-          '.',
+          !recorded && `On generation ${whole(found.generation)}. `,
+          found.node && 'A placed pod is evaluated as if it were pending.',
         ),
         el('div', { class: 'tools' }, share(`explain-${found.pod}`, found)),
         total > 0 && heat(found),
@@ -37,7 +37,7 @@ export async function explanation(box, pod, isRefresh = false) {
         changes(found),
         found.preemption && preemption(found.preemption),
         found.fits_on > 0 && scores(found),
-        found.fits_on > 0 && headroom(found.pod),
+        !recorded && found.fits_on > 0 && headroom(found.pod),
         found.message &&
           el(
             'details',
@@ -122,7 +122,7 @@ function changes({ changes: all, changes_complete: isComplete, fits_on: fits }) 
         { head: 'change', prose: true, cell: (it) => [it.what, ...it.notes].join('; ') },
         { head: 'nodes', number: true, cell: (it) => `${it.is_complete ? '' : '≥ '}${whole(it.nodes)}` },
         { head: 'for example', cell: (it) => it.examples.slice(0, 3).join(', ') },
-        {
+        !recorded && {
           head: el('span', { class: 'quiet' }, 'Action'),
           cell: (it) => {
             const question = expressed(it);
@@ -140,7 +140,7 @@ function changes({ changes: all, changes_complete: isComplete, fits_on: fits }) 
             );
           },
         },
-      ],
+      ].filter(Boolean),
       all,
     ),
     !isComplete && el('p', { class: 'hint' }, 'The search ended before all changes were tried.'),

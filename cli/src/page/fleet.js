@@ -19,6 +19,7 @@ import {
 import { headroom } from './headroom.js';
 import { FleetMap } from './map.js';
 import { panel } from './node.js';
+import { recorded } from './recorded.js';
 import { go, note, route, session } from './route.js';
 import { FREE, FULL, strand } from './stranded.js';
 import { CORDONED, STRANDED, swatch, TAINTED } from './tiles.js';
@@ -129,13 +130,15 @@ export default function create(root) {
         el(
           'p',
           { id: 'keys', class: 'hint' },
-          'Drag to pan, scroll to zoom, click to open. Shift and click, or Shift and drag, to select. ',
-          'Keyboard: arrows, Enter, Space, +, −, 0.',
+          recorded
+            ? 'Drag to pan, scroll to zoom. Keyboard: arrows, +, −, 0.'
+            : 'Drag to pan, scroll to zoom, click to open. Shift and click, or Shift and drag, to select. ' +
+                'Keyboard: arrows, Enter, Space, +, −, 0.',
         ),
       ),
       side,
     ),
-    headroom(),
+    !recorded && headroom(),
   );
   root.append(state, body);
   side.addEventListener('keydown', ({ key }) => key === 'Escape' && close());
@@ -244,7 +247,7 @@ export default function create(root) {
     matches = text ? new Set(fleet.nodes.flatMap((it, at) => (isMatch(it) ? [at] : []))) : null;
     map.match(matches);
     found.textContent = matches ? `${whole(matches.size)} of ${count(fleet.nodes.length, 'node')}` : '';
-    pick.hidden = !matches?.size;
+    pick.hidden = recorded !== null || !matches?.size;
     arrange();
   }
 
@@ -264,7 +267,7 @@ export default function create(root) {
       table(
         `Nodes, the fullest by ${by.value} first`,
         [
-          {
+          !recorded && {
             head: el('span', { class: 'quiet' }, 'Select'),
             cell: (it) =>
               el('input', {
@@ -277,7 +280,9 @@ export default function create(root) {
           {
             head: 'node',
             cell: (it) =>
-              el('button', { type: 'button', class: 'link', onclick: () => open(it.name) }, it.name),
+              recorded
+                ? it.name
+                : el('button', { type: 'button', class: 'link', onclick: () => open(it.name) }, it.name),
           },
           { head: 'zone', cell: (it) => it.zone },
           { head: 'pool', cell: (it) => it.pool },
@@ -291,7 +296,7 @@ export default function create(root) {
               cell: (it) => (it.allocatable[at] > 0 ? percent(it.requested[at] / it.allocatable[at]) : ''),
             })),
           { head: 'state', cell: (it) => states(it, fleet.flags[index.get(it.name)]).join(', ') },
-        ],
+        ].filter(Boolean),
         rows,
       ),
     );
@@ -336,6 +341,7 @@ export default function create(root) {
 
   /** Opens the panel of a node. The focus moves to it, and back to the map when it is closed. */
   function open(name) {
+    if (recorded) return; // A file does not have the pods of each node.
     go('fleet', { ...route().params, node: name });
     side.hidden = false;
     side.focus({ preventScroll: true });
@@ -348,6 +354,7 @@ export default function create(root) {
 
   /** Adds nodes to the selection; with `isToggle`, removes those that are in it. */
   function select(nodes, isToggle = false) {
+    if (recorded) return; // Only questions use a selection.
     for (const node of nodes) {
       if (isToggle && selected.has(node)) selected.delete(node);
       else selected.add(node);

@@ -5,6 +5,7 @@
 // as text.
 
 import { count, el, whole } from './dom.js';
+import { recorded } from './recorded.js';
 import { palette } from './tiles.js';
 import { go, route } from './route.js';
 
@@ -99,9 +100,10 @@ export function heat({ nodes, fits_on: fits }) {
   canvas.addEventListener('pointerleave', () => {
     tip.hidden = true;
   });
-  canvas.addEventListener('click', (event) =>
-    go('fleet', { session: route().params.session, node: nodeAt(event) }),
-  );
+  if (!recorded)
+    canvas.addEventListener('click', (event) =>
+      go('fleet', { session: route().params.session, node: nodeAt(event) }),
+    );
   new ResizeObserver(paint).observe(canvas);
   repaint = paint;
 

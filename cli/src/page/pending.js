@@ -1,13 +1,14 @@
 // Pending: the pods without a node by controller and cause, and the explanation of one of them.
 
-import { get, Latest } from './api.js';
+import { get, isAnswered, Latest } from './api.js';
 import { answer, count, el, empty, fill, rest, LISTED, whole } from './dom.js';
 import { explanation } from './explain.js';
+import { recorded } from './recorded.js';
 import { go, href, session } from './route.js';
 
 export default function create(root) {
   const latest = new Latest();
-  const status = el('p', { class: 'lead', role: 'status' });
+  const status = el('p', { class: recorded ? 'headline' : 'lead', role: 'status' });
   const list = el('div', { class: 'cards' });
   const name = el('input', {
     id: 'pod',
@@ -43,6 +44,7 @@ export default function create(root) {
     status,
     split,
   );
+  if (recorded) root.querySelector('form').remove(); // It asks.
 
   async function load(isRefresh = false) {
     loaded = session();
@@ -52,17 +54,16 @@ export default function create(root) {
       () => latest.run((signal) => get('pending', { signal })),
       (found) => {
         const fit = found.groups.reduce((sum, it) => sum + (it.fits_on > 0 ? it.pods.length : 0), 0);
-        status.textContent = found.pending
-          ? `${count(found.pending, 'pod')} pending in ${count(found.groups.length, 'group')}, ` +
-            `of which ${whole(fit)} would fit alone.`
-          : '';
+        const all = `${count(found.pending, 'pod')} pending in ${count(found.groups.length, 'group')}`;
+        const lead = found.pending ? `${all}, of which ${whole(fit)} would fit alone.` : '';
+        fill(status, recorded?.about.headline ?? lead);
         const groups = [...found.groups].sort((a, b) => b.pods.length - a.pods.length);
         return [
           groups.length
             ? groups.slice(0, LISTED).map(card)
             : empty(
                 'No pending pods',
-                'Every pod has a node. Any pod of the cluster can be explained above.',
+                `Every pod has a node.${recorded ? '' : ' Any pod of the cluster can be explained above.'}`,
               ),
           rest(groups.length),
           found.notes.map((text) => el('p', { class: 'hint' }, text)),
@@ -74,9 +75,14 @@ export default function create(root) {
 
   function card(group) {
     const first = group.pods[0];
+    const isOpen = isAnswered('POST', 'explain', { pod: first });
     return el(
-      'a',
-      { class: 'card group', href: href('pending', { pod: first }), 'data-pods': JSON.stringify(group.pods) },
+      isOpen ? 'a' : 'div',
+      {
+        class: 'card group',
+        href: isOpen && href('pending', { pod: first }),
+        'data-pods': JSON.stringify(group.pods),
+      },
       el('span', { class: 'count' }, whole(group.pods.length), el('span', { class: 'quiet' }, ' pods')),
       el('span', { class: 'of' }, group.of),
       group.fits_on > 0

@@ -1,18 +1,13 @@
 // Resilience: each zone or node failed in turn, and the findings of the audit.
 
 import { get, Latest, post } from './api.js';
-import { announce, answer, count, el, empty, fill, table, whole } from './dom.js';
+import { announce, answer, count, el, empty, fill, whole } from './dom.js';
+import { findings as listed } from './findings.js';
 import { failures } from './outcome.js';
 import { session } from './route.js';
 
 /** The longest list of failures: the worst ones are what an operator acts on. */
 const WORST = 10;
-
-const SEVERITIES = [
-  ['error', 'Errors'],
-  ['warning', 'Warnings'],
-  ['info', 'Information'],
-];
 
 export default function create(root) {
   const latest = new Latest();
@@ -123,30 +118,7 @@ export default function create(root) {
         audited = found.generation ?? null;
         offer();
         if (found.refused) return el('p', { class: 'hint' }, found.refused);
-        if (!found.findings.length) return empty('No findings', found.summary);
-        return [
-          el('p', { class: `headline ${found.errors ? 'bad' : ''}` }, found.summary),
-          SEVERITIES.map(([severity, title]) => {
-            const all = found.findings.filter((it) => it.severity === severity);
-            return (
-              all.length > 0 &&
-              el(
-                'div',
-                { class: `severity ${severity}` },
-                el('h3', null, `${title}: ${whole(all.length)}`),
-                table(
-                  title,
-                  [
-                    { head: 'object', prose: true, cell: (it) => it.object },
-                    { head: 'problem', prose: true, cell: (it) => it.problem },
-                    { head: 'remedy', prose: true, cell: (it) => it.remedy },
-                  ],
-                  all,
-                ),
-              )
-            );
-          }),
-        ];
+        return listed(found);
       },
     );
   }

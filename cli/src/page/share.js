@@ -1,6 +1,7 @@
 // An answer in other hands: as a file, and as a link.
 
 import { announce, el } from './dom.js';
+import { recorded } from './recorded.js';
 
 /** Returns the buttons of an answer; `name` is the name of the file. */
 export function share(name, answer) {
@@ -19,6 +20,7 @@ export function share(name, answer) {
     target.textContent = isCopied ? 'Link copied' : 'The browser refused: copy the address';
     announce(target.textContent);
   };
-  // Browsers have a clipboard only for pages of the local host or over HTTPS.
-  return [button('Download JSON', download), navigator.clipboard && button('Copy link', copy)];
+  // Browsers have a clipboard only for pages of the local host or over HTTPS. The address of a file is of no use to
+  // others.
+  return [button('Download JSON', download), !recorded && navigator.clipboard && button('Copy link', copy)];
 }

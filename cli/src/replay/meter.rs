@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use portolan::cache::Cluster;
+use portolan::cache::{Cluster, NodeInfo};
 use portolan::model::{Name, Pod, Resources};
 
 use crate::replacement::is_of_node;
+
+use super::samples::Samples;
 
 /// One resource over the whole cluster.
 #[derive(Clone, Debug)]
@@ -31,18 +33,6 @@ pub(crate) struct Waiting {
     pub(crate) permit: usize,
 }
 
-/// The measurements at one moment.
-#[derive(Clone, Debug)]
-pub(crate) struct Sample {
-    /// Seconds since the start, or pods that had arrived.
-    pub(crate) at: f64,
-    /// The requested amounts, in the order of the resources.
-    pub(crate) requested: Box<[i64]>,
-    /// The number of nodes in use.
-    pub(crate) used: usize,
-    pub(crate) waiting: Waiting,
-}
-
 /// How long a node has been in use.
 #[derive(Clone, Copy, Debug, Default)]
 struct Busy {
@@ -56,7 +46,7 @@ struct Busy {
 /// Sums over all pods, updated as pods are placed and removed in O(resources) per pod.
 pub(super) struct Meter {
     resources: Vec<Usage>,
-    samples: Option<Vec<Sample>>,
+    samples: Option<Samples>,
     /// The time of the last measurement, and for each resource the amount since then and the
     /// sum of amounts times seconds before.
     since: f64,
@@ -100,6 +90,14 @@ pub(super) fn usage(cluster: &Cluster) -> Vec<Usage> {
         .collect()
 }
 
+/// The requested and the allocatable amount of a resource on a node.
+pub(super) fn usage_of(node: NodeInfo<'_>, resource: &str) -> (i64, i64) {
+    match resource {
+        "pods" => (node.pod_count() as i64, node.allowed_pods()),
+        name => (node.requested().amount(name), node.allocatable().amount(name)),
+    }
+}
+
 fn amount(of: &Resources, resource: &str) -> i64 {
     match resource {
         "pods" => 1,
@@ -118,15 +116,19 @@ impl Meter {
             (pods > 0).then(|| (node.name().clone(), busy))
         });
         let busy: HashMap<Name, Busy> = in_use.collect();
-        let (samples, used) = (keeps_samples.then(Vec::new), busy.len());
+        let samples = keeps_samples.then(|| Samples::of(cluster, &resources));
+        let used = busy.len();
         Meter { resources, samples, since: 0.0, held, busy, used, changed: Vec::new() }
     }
 
     pub(super) fn add_pod(&mut self, pod: &Pod, node: &Name) {
-        for of in &mut self.resources {
+        for (at, of) in self.resources.iter_mut().enumerate() {
             let takes = amount(&pod.template.resources.placed, &of.resource);
             of.requested = of.requested.saturating_add(takes);
             of.peak = of.peak.max(of.requested);
+            if let Some(samples) = &mut self.samples {
+                samples.add(node, at, takes);
+            }
         }
         if !is_of_node(&pod.template) {
             let busy = self.busy.entry(node.clone()).or_default();
@@ -139,9 +141,12 @@ impl Meter {
     }
 
     pub(super) fn remove_pod(&mut self, pod: &Pod, node: &Name) {
-        for of in &mut self.resources {
+        for (at, of) in self.resources.iter_mut().enumerate() {
             let took = amount(&pod.template.resources.placed, &of.resource);
             of.requested = of.requested.saturating_sub(took);
+            if let Some(samples) = &mut self.samples {
+                samples.add(node, at, took.saturating_neg());
+            }
         }
         if !is_of_node(&pod.template)
             && let Some(busy) = self.busy.get_mut(node)
@@ -193,9 +198,16 @@ impl Meter {
 
     /// Records a sample, if samples are kept.
     pub(super) fn sample(&mut self, at: f64, waiting: impl FnOnce() -> Waiting) {
-        let Some(samples) = &mut self.samples else { return };
-        let requested = self.resources.iter().map(|of| of.requested).collect();
-        samples.push(Sample { at, requested, used: self.used, waiting: waiting() });
+        if let Some(samples) = &mut self.samples {
+            samples.take(at, self.used, waiting());
+        }
+    }
+
+    /// Notes why a pod of the workload waits, if samples are kept, or that it no longer waits for that.
+    pub(super) fn wait(&mut self, pod: usize, reasons: Option<&[String]>) {
+        if let Some(samples) = &mut self.samples {
+            samples.wait(pod, reasons);
+        }
     }
 
     /// The largest requested amount of a resource at any time.
@@ -203,8 +215,8 @@ impl Meter {
         self.resources.iter().find(|of| of.resource == resource).map_or(0, |of| of.peak)
     }
 
-    pub(super) fn into_samples(self) -> Vec<Sample> {
-        self.samples.unwrap_or_default()
+    pub(super) fn into_samples(self) -> Option<Samples> {
+        self.samples
     }
 }
 

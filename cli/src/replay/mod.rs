@@ -1,12 +1,12 @@
 //! `portolan replay`: schedules a workload pod by pod.
 
-mod chart;
 pub(crate) mod meter;
 mod placements;
 mod plain;
 mod queued;
 mod report;
 pub(crate) mod run;
+mod samples;
 mod synthetic;
 mod workload;
 
@@ -16,15 +16,16 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::ValueEnum;
+use serde_json::Value;
 
 use crate::cluster::{Godel, PodLimit, Strict};
 use crate::error::CommandError;
 use crate::files::openb::Priorities;
+use crate::html::{self, HtmlFile, Page, View};
 use crate::metrics::{self, MetricsFile};
 use crate::policy::ConfigFile;
 use crate::{Output, print};
 
-pub(crate) use chart::Overlay;
 pub(crate) use run::Settings;
 pub(crate) use workload::Workload;
 #[cfg(feature = "cluster")]
@@ -57,9 +58,8 @@ pub(crate) struct Arguments {
         value_parser = clap::value_parser!(u16).range(1..=1024),
     )]
     threads: u16,
-    /// Output file for a chart of utilization and waiting pods, ending in .svg or .html.
-    #[arg(long, value_name = "FILE", value_parser = chart::Target::parse)]
-    chart: Option<chart::Target>,
+    #[command(flatten)]
+    html: HtmlFile,
     /// Output file with a row for each pod: its times, its last node, and why it has none.
     ///
     /// The file is in CSV.
@@ -176,10 +176,10 @@ pub(crate) fn workload(source: &Source) -> Result<Workload, CommandError> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
-    let Arguments { source, config, threads, chart, placements, metrics } = arguments;
+    let Arguments { source, config, threads, html, placements, metrics } = arguments;
     let mut workload = workload(source)?;
     let sink = metrics.open()?;
-    chart.as_ref().map_or(Ok(()), chart::Target::check)?;
+    html.check()?;
     let config = config.source().read()?;
     let settings = Settings {
         config: &config,
@@ -188,27 +188,40 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
         threads: *threads,
         progress: Progress::Shown,
         metrics: metrics::of(&sink),
-        draws_chart: chart.is_some(),
+        keeps_samples: html.is_wanted(),
         seed: source.seed,
     };
     placements.as_deref().map_or(Ok(()), placements::check)?;
     let outcome = run::run(&workload, source, settings)?;
     outcome.warning.iter().for_each(|warning| workload.intake.warn(warning));
-    if let Some(chart) = chart {
-        chart.write(&workload, &outcome, source.mode)?;
-    }
+    html.write(html.is_wanted().then(|| page(&workload, &outcome)))?;
     if let Some(file) = placements {
         placements::write(file, &workload, &outcome)?;
     }
     metrics::write(sink)?;
     print(&match source.output {
-        Output::Json => report::json(&workload, &outcome),
+        Output::Json => report::json(&workload, &outcome).to_string(),
         Output::Table => report::table(&workload, &outcome),
     })?;
     if source.output == Output::Table {
         workload.intake.print();
     }
     Ok(ExitCode::SUCCESS)
+}
+
+const VIEWS: [View; 1] =
+    [View { id: "replay", module: "replay.js", name: "Replay", session: None }];
+
+/// The page of a replay: its result, and its samples.
+fn page(workload: &Workload, outcome: &run::Outcome) -> Page {
+    let mut fields = report::json(workload, outcome);
+    fields["series"] = outcome.series().into();
+    Page {
+        headline: report::summary(outcome),
+        views: &VIEWS,
+        question: Value::Null,
+        answers: vec![(html::asked("replay", None), fields.to_string())],
+    }
 }
 
 /// Whether a progress bar is shown.

@@ -22,6 +22,7 @@ pub(super) fn run(replay: &mut Replay<'_>, mut scheduler: Algorithm) -> Result<(
                 Failure::Fit(fit) => fit.reasons.into_keys().collect(),
                 other => vec![other.to_string()],
             };
+            replay.meter.wait(at, Some(&reasons));
             replay.note_failed_at(at, reasons);
         }
         let failed = replay.outcome.failed;

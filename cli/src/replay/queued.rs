@@ -48,6 +48,8 @@ struct Record<'r, 'w> {
     times: Vec<(Timestamp, Duration)>,
     ends: BinaryHeap<Reverse<(Timestamp, usize, u32)>>,
     creation: Creation,
+    /// Whether pods arrive at their recorded times.
+    is_real_time: bool,
 }
 
 pub(super) fn run(
@@ -70,6 +72,7 @@ pub(super) fn run(
         times: Vec::new(),
         ends: BinaryHeap::new(),
         creation: workload.creation.clone(),
+        is_real_time: source.load.unwrap_or(1.0) == 1.0,
         replay,
     };
     let mut queued = Queued { simulation, frameworks, record };
@@ -109,6 +112,10 @@ impl Queued<'_, '_> {
         let mut arrivals: Vec<usize> = (0..self.record.times.len()).collect();
         arrivals.sort_by_key(|at| self.record.times[*at].0);
         let start = arrivals.first().map_or(Timestamp(0), |at| self.record.times[*at].0);
+        if self.record.replay.workload.is_dated && self.record.is_real_time {
+            self.record.replay.outcome.began =
+                jiff::Timestamp::from_nanosecond(start.0.into()).ok();
+        }
         let mut arrivals = arrivals.into_iter().peekable();
         let mut until = None;
         loop {
@@ -144,7 +151,7 @@ impl Queued<'_, '_> {
             if until.is_none() && arrivals.peek().is_none() && self.waiting() == Waiting::default()
             {
                 // From here on the cluster only drains, which may take a hundred times as long:
-                // a chart shows the beginning.
+                // the samples end soon.
                 until = Some(elapsed + elapsed / 10);
             }
         }
@@ -257,6 +264,9 @@ impl Queued<'_, '_> {
 
 impl Observer for Record<'_, '_> {
     fn decided(&mut self, pod: &Pod, node: Option<&Name>, took: Duration) {
+        if let Some(at) = self.by_uid.get(&pod.uid).copied().filter(|_| node.is_some()) {
+            self.replay.meter.wait(at, None);
+        }
         self.replay.note_cycle(pod, node, took);
     }
 
@@ -293,6 +303,8 @@ impl Observer for Record<'_, '_> {
 
     fn rejected(&mut self, pod: &Pod, why: Rejection) {
         let Some(at) = self.by_uid.get(&pod.uid).copied() else { return };
+        let reasons = Some(&*why.reasons).filter(|_| !why.is_final);
+        self.replay.meter.wait(at, reasons);
         self.histories[at].reasons = why.reasons;
     }
 

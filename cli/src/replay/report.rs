@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use comfy_table::{CellAlignment, Table, presets};
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 
 use super::meter::Usage;
 use super::run::Outcome;
@@ -18,9 +18,9 @@ fn rate(outcome: &Outcome) -> f64 {
     outcome.cycles as f64 / outcome.in_cycles.as_secs_f64().max(1e-9)
 }
 
-pub(super) fn json(workload: &Workload, outcome: &Outcome) -> String {
+pub(super) fn json(workload: &Workload, outcome: &Outcome) -> Value {
     let cycle = &outcome.cycle;
-    let usage: Map<String, serde_json::Value> = outcome
+    let usage: Map<String, Value> = outcome
         .usage
         .iter()
         .map(|u| {
@@ -31,7 +31,7 @@ pub(super) fn json(workload: &Workload, outcome: &Outcome) -> String {
             (u.resource.clone(), value)
         })
         .collect();
-    let result = json!({
+    json!({
         "workload": workload.name,
         "run": outcome.run,
         "nodes": outcome.nodes,
@@ -63,8 +63,7 @@ pub(super) fn json(workload: &Workload, outcome: &Outcome) -> String {
         "preempted": outcome.preempted,
         "notes": outcome.notes,
         "input": workload.intake.json(),
-    });
-    result.to_string()
+    })
 }
 
 /// A summary in one line.
@@ -88,7 +87,7 @@ fn quantiles(waits: &hdrhistogram::Histogram<u64>) -> String {
 }
 
 /// The figures, each with its name.
-pub(super) fn rows(outcome: &Outcome) -> Vec<(&'static str, String)> {
+fn rows(outcome: &Outcome) -> Vec<(&'static str, String)> {
     let share = outcome.placed as f64 * 100.0 / outcome.pods.max(1) as f64;
     let cycle = &outcome.cycle;
     let quantile = |q| micros(cycle.value_at_quantile(q));
@@ -133,10 +132,10 @@ pub(super) fn rows(outcome: &Outcome) -> Vec<(&'static str, String)> {
 }
 
 /// The title of the failure reasons.
-pub(super) const REASONS: &str = "Failed pods by reason (a pod can have several)";
+const REASONS: &str = "Failed pods by reason (a pod can have several)";
 
 /// The reasons for which pods failed and the number of pods, the most frequent first.
-pub(super) fn reasons(outcome: &Outcome) -> Vec<(&str, usize)> {
+fn reasons(outcome: &Outcome) -> Vec<(&str, usize)> {
     let reasons = outcome.reasons.iter().map(|(reason, pods)| (&**reason, *pods));
     let mut reasons: Vec<_> = reasons.collect();
     reasons.sort_by_key(|(reason, pods)| (std::cmp::Reverse(*pods), *reason));
@@ -145,7 +144,7 @@ pub(super) fn reasons(outcome: &Outcome) -> Vec<(&str, usize)> {
 
 /// The requested amounts of each resource: at the end, and of a replay with times the peak and
 /// the mean, since the cluster may be empty at its end.
-pub(super) fn utilization(outcome: &Outcome) -> (Vec<&'static str>, Vec<Vec<String>>) {
+fn utilization(outcome: &Outcome) -> (Vec<&'static str>, Vec<Vec<String>>) {
     let is_timed = outcome.duration.is_some();
     let header = match is_timed {
         false => vec!["resource", "requested", "allocatable", "used"],

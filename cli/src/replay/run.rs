@@ -14,14 +14,17 @@ use portolan::model::{Name, Pod};
 use portolan::plugin::{Cycle, CycleState};
 use portolan::scheduler::queue::QueueConfig;
 use portolan::{Algorithm, AlgorithmConfig, Framework, Profiles};
+use serde_json::Value;
 
 use crate::alloc::live_bytes;
 use crate::error::CommandError;
 use crate::policy;
 use crate::simulation::{self, Stage, closed, refused};
+use crate::text::shortened;
 use crate::{histogram, metrics, terminal};
 
-use super::meter::{Meter, Sample, Usage, Waiting, usage};
+use super::meter::{Meter, Usage, Waiting, usage};
+use super::samples::Samples;
 use super::workload::Workload;
 use super::{Mode, Progress, Source, plain, queued};
 
@@ -63,8 +66,10 @@ pub(crate) struct Outcome {
     pub(crate) preempted: Option<usize>,
     /// In timed mode, the share of the time in which each node was in use; other nodes never were.
     pub(crate) busy: Option<HashMap<Name, f64>>,
-    /// Samples over time, if a chart is drawn.
-    pub(crate) samples: Vec<Sample>,
+    /// Samples over time, if they are kept.
+    pub(crate) samples: Option<Samples>,
+    /// The date of the first arrival, if the workload has dates.
+    pub(crate) began: Option<jiff::Timestamp>,
     /// The cluster at the end.
     pub(crate) end: Arc<portolan::cache::Snapshot>,
 }
@@ -94,8 +99,8 @@ pub(crate) struct Settings<'a> {
     pub(crate) threads: u16,
     pub(crate) progress: Progress,
     pub(crate) metrics: Option<&'a Metrics>,
-    /// Whether a chart is drawn.
-    pub(crate) draws_chart: bool,
+    /// Whether samples are kept for a page.
+    pub(crate) keeps_samples: bool,
     /// The seed for breaking ties.
     pub(crate) seed: u64,
 }
@@ -155,7 +160,8 @@ pub(crate) fn run(
         },
         preempted: None,
         busy: None,
-        samples: Vec::new(),
+        samples: None,
+        began: None,
         end: reader.snapshot(),
     };
     let mut replay = Replay {
@@ -172,7 +178,7 @@ pub(crate) fn run(
     };
     let started = Instant::now();
     replay.load()?;
-    replay.meter = Meter::new(&replay.reader.snapshot(), settings.draws_chart);
+    replay.meter = Meter::new(&replay.reader.snapshot(), settings.keeps_samples);
     replay.meter.sample(0.0, Waiting::default);
     let snapshot = replay.reader.snapshot();
     let plain = (source.mode == Mode::Fill && !workload.needs_queue())
@@ -238,7 +244,10 @@ impl Schedulers {
         let mut notes = policies.notes;
         let names: Vec<&str> =
             policies.profiles.iter().map(|profile| &*profile.scheduler_name).collect();
-        let file = settings.config.label();
+        let file = settings.config.file().map_or_else(
+            || "default configuration".to_owned(),
+            |file| format!("configuration {}", shortened(&file.display().to_string(), 60)),
+        );
         let profiles = if names.len() == 1 { "profile" } else { "profiles" };
         let run = format!("{file}, {profiles} {}, seed {}", names.join(", "), settings.seed);
         let is_for_all = names.len() == 1;
@@ -276,6 +285,14 @@ fn bar(workload: &Workload, progress: Progress) -> ProgressBar {
             let pods = workload.arrivals.len() as u64;
             terminal::progress("replaying", pods, terminal::Of::Items("pods"))
         }
+    }
+}
+
+impl Outcome {
+    /// The samples for a page.
+    pub(crate) fn series(&self) -> Option<Value> {
+        let is_timed = self.waits.is_some();
+        self.samples.as_ref().map(|samples| samples.json(is_timed, self.began, self.duration))
     }
 }
 

@@ -56,6 +56,8 @@ pub(crate) struct Workload {
     /// Pods placed before the replay.
     pub(crate) placed: Vec<Pod>,
     pub(crate) arrivals: Vec<Arrival>,
+    /// Whether the times of pods are dates; those of openb files begin anywhere.
+    pub(super) is_dated: bool,
     /// The order and the admission of the pods that controllers create.
     pub(super) creation: Creation,
     /// Notes about the input for the reader of the result.
@@ -202,6 +204,7 @@ pub(super) fn load(
 ) -> Result<Workload, CommandError> {
     let mut workload = Workload {
         name: format!("{} on {}", file_name(pods), file_name(nodes)),
+        is_dated: !input::is_csv(pods),
         ..Workload::default()
     };
     let mut kubernetes = Kubernetes { nodes: None, pods: None };

@@ -83,7 +83,7 @@ impl View {
 
     fn inquiry<'q>(&self, rules: &'q Rules) -> Inquiry<'q> {
         let (namespace, node) = (None, None);
-        Inquiry { rules, namespace, node, time: TIME, form: Form::Json }
+        Inquiry { rules, namespace, node, time: TIME, form: Form::Json, records: false }
     }
 
     /// The answer with the generation: the text of an object that is not empty.
@@ -168,7 +168,7 @@ impl View {
 
     /// The pending pods by controller and cause, as `portolan explain --pending` prints them.
     pub(super) fn pending(&self, rules: &Rules) -> Result<String, CommandError> {
-        Ok(self.with_generation(&self.inquiry(rules).pending(&self.loaded())?))
+        Ok(self.with_generation(&self.inquiry(rules).pending(&self.loaded())?.text))
     }
 
     /// Why a pod is pending, as `portolan explain` prints it.
@@ -179,7 +179,7 @@ impl View {
         rules: &Rules,
     ) -> Result<String, CommandError> {
         let inquiry = Inquiry { namespace, ..self.inquiry(rules) };
-        Ok(self.with_generation(&inquiry.named(pod, &self.loaded())?))
+        Ok(self.with_generation(&inquiry.named(pod, &self.loaded())?.text))
     }
 
     /// Where further copies of a pod fit, by pool and zone, as `portolan what-if --fit-more` counts them.
@@ -245,7 +245,7 @@ impl View {
     ) -> Result<Value, CommandError> {
         let mut workload = self.from.workload(contest.pods);
         workload.intake.clone_from(&self.contents.intake);
-        let mut answer = contest.answer(&mut workload, rules, is_wanted)?;
+        let mut answer = contest.answer(&workload, rules, is_wanted)?;
         answer["generation"] = json!(self.generation);
         Ok(answer)
     }

@@ -116,7 +116,7 @@ fn random(seed: u64) -> Random {
 
 fn ask(question: &[&str]) -> Answer {
     let question = ["x", "--cluster"].iter().chain(question).map(|text| (*text).to_owned());
-    answer(&Question::parse_from(question).arguments).expect("an answer")
+    answer(&Question::parse_from(question).arguments).expect("an answer").0
 }
 
 /// The numbers of pods by controller.

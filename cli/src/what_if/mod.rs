@@ -46,13 +46,18 @@ mod world;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
+use crate::columns::Columns;
 use crate::error::CommandError;
+use crate::html::{self, HtmlFile, Page, View};
 use crate::metrics::MetricsFile;
 use crate::policy::ConfigFile;
 use crate::{Output, cluster, print};
+use portolan::cache::Snapshot;
 use portolan::model::{Name, Pod};
 use portolan::scheduler::drain::Stays;
+use serde_json::json;
 
 #[cfg(feature = "cluster")]
 pub(crate) use asked::{Asked, Room};
@@ -89,6 +94,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
     #[command(flatten)]
+    html: HtmlFile,
+    #[command(flatten)]
     godel: cluster::Godel,
     #[command(flatten)]
     metrics: MetricsFile,
@@ -100,8 +107,21 @@ type Blocked = (Pod, Name, Stays);
 /// Maximum number of pods or nodes that an option adds.
 pub(crate) const MOST: usize = 1_000_000;
 
+/// The id of the session with the cluster after the change, in a page.
+const AFTER: &str = "after";
+
+const VIEWS: [View; 3] = [
+    View { id: "what-if", module: "result.js", name: "Answer", session: None },
+    View { id: "fleet", module: "fleet.js", name: "Nodes before", session: None },
+    View { id: "fleet", module: "fleet.js", name: "Nodes after", session: Some(AFTER) },
+];
+
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
-    let answer = question::answer(arguments)?;
+    arguments.html.check()?;
+    let (answer, clusters) = question::answer(arguments)?;
+    arguments
+        .html
+        .write(arguments.html.is_wanted().then(|| page(arguments, &answer, &clusters)))?;
     print(&match arguments.output {
         Output::Table => report::table(&answer),
         Output::Json => report::json(&answer).to_string(),
@@ -110,4 +130,27 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
         answer.intake.print();
     }
     Ok(if answer.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// The page of an answer, with the nodes before and after the change. O(nodes).
+fn page(arguments: &Arguments, answer: &answer::Answer, clusters: &[Arc<Snapshot>; 2]) -> Page {
+    // The only field that changes how an answer is shown.
+    let question = match arguments.change.force {
+        true => json!({ "force": true }),
+        false => json!({}),
+    };
+    let nodes = |cluster: &Snapshot| Columns::of(cluster).nodes(cluster).to_string();
+    let [before, after] = clusters;
+    let mut fields = report::json(answer);
+    fields["headline"] = json!(answer.headline());
+    Page {
+        headline: answer.headline(),
+        views: &VIEWS,
+        answers: vec![
+            (html::posted("what-if", &question), fields.to_string()),
+            (html::asked("nodes", None), nodes(before)),
+            (html::asked("nodes", Some(AFTER)), nodes(after)),
+        ],
+        question,
+    }
 }

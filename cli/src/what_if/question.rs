@@ -29,8 +29,8 @@ use super::upgrade::Upgrade;
 use super::world::World;
 use super::{Arguments, Change, MOST, bound, consolidate, fail, model, rollout, scale, volumes};
 
-/// Reads the cluster and answers the question of the arguments.
-pub(super) fn answer(arguments: &Arguments) -> Result<Answer, CommandError> {
+/// Reads the cluster and answers the question of the arguments. Returns the cluster before and after the change, too.
+pub(super) fn answer(arguments: &Arguments) -> Result<(Answer, [Arc<Snapshot>; 2]), CommandError> {
     let sink = arguments.metrics.open()?;
     let Arguments { from, change, godel, seed, .. } = arguments;
     let (mut contents, added) = cluster::contents_with(from, godel, &arguments.pods)?;
@@ -63,7 +63,7 @@ pub(super) fn answer(arguments: &Arguments) -> Result<Answer, CommandError> {
         sink.metrics.engine(&figures, &cluster);
     }
     metrics::write(sink)?;
-    Ok(answer)
+    Ok((answer, [loaded.cluster.clone(), cluster]))
 }
 
 /// A question about a cluster.

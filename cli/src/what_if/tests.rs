@@ -122,7 +122,7 @@ fn adding_pods_has_the_outcome_of_their_replay() {
         let question =
             ["x", "--cluster", &text(&cluster), "--pods", &text(&added)].map(str::to_owned);
         let question = Question::parse_from(question.iter().chain(&seeded));
-        let answer = answer(&question.arguments).expect("an answer");
+        let answer = answer(&question.arguments).expect("an answer").0;
         let mut here: Placements = there
             .iter()
             .map(|pod| (text_of(&pod["metadata"]["name"]), text_of(&pod["spec"]["nodeName"])))
@@ -144,7 +144,7 @@ fn adding_pods_has_the_outcome_of_their_replay() {
             threads: 1,
             progress: Progress::Hidden,
             metrics: None,
-            draws_chart: false,
+            keeps_samples: false,
             seed,
         };
         let outcome = replay::run::run(&workload, &replayed.source, settings).expect("an outcome");
@@ -198,7 +198,7 @@ fn a_larger_controller_has_the_outcome_of_adding_its_pods() {
         let ask = |option: &str, value: String| {
             let cluster = cluster.display().to_string();
             let question = ["x", "--cluster", &cluster, option, &value].map(str::to_owned);
-            let found = answer(&Question::parse_from(question).arguments).expect("an answer");
+            let found = answer(&Question::parse_from(question).arguments).expect("an answer").0;
             (placements(found.last()), found.last().unplaced.len())
         };
         let scaled = ask("--scale", format!("rs/web={new}"));
@@ -232,7 +232,7 @@ fn a_drain_without_budgets_has_the_outcome_of_adding_its_pods_elsewhere() {
         let moved = file(&format!("moved-{seed}.json"), &moved);
         let ask = |question: &[&str]| {
             let question = ["x", "--cluster"].iter().chain(question).map(|text| (*text).to_owned());
-            let found = answer(&Question::parse_from(question).arguments).expect("an answer");
+            let found = answer(&Question::parse_from(question).arguments).expect("an answer").0;
             (placements(found.last()), found.last().unplaced.len())
         };
         let (drained, cordoned) = (drained.display().to_string(), cordoned.display().to_string());
@@ -314,7 +314,7 @@ fn nothing_is_an_effect_of_no_change() {
         let items = cluster(&mut fastrand::Rng::with_seed(seed));
         let path = file(&format!("no-change-{seed}.json"), &items).display().to_string();
         let question = Question::parse_from(["x", "--cluster", &path]);
-        let answer = answer(&question.arguments).expect("an answer");
+        let answer = answer(&question.arguments).expect("an answer").0;
         for effects in
             [Some(&answer.now), answer.later.as_ref().map(|(_, it)| it)].into_iter().flatten()
         {

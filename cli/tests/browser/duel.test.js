@@ -77,30 +77,6 @@ test('an invalid configuration is named, and stays to be corrected', () =>
     await check('duel-invalid');
   }));
 
-test('the pods without a node are listed with the cause', async () => {
-  const { address: small } = await serveFile([node('n0'), pod('large', undefined, { cpu: '64' })]);
-  const question = { configs: ['', ''], pods: 'pending' };
-  await visit(
-    small,
-    `#/duel?compare=${encodeURIComponent(JSON.stringify(question))}`,
-    {},
-    async (page, check) => {
-      await page.getByText('Pods without a node').first().click();
-      const cells = page
-        .getByRole('table', { name: 'Pods without a node' })
-        .getByRole('row')
-        .nth(2)
-        .getByRole('cell');
-      assert.deepEqual(await cells.allTextContents(), [
-        'default/large',
-        'configuration 2',
-        'Insufficient cpu',
-      ]);
-      await check('duel-unplaced');
-    },
-  );
-});
-
 test('a link with a comparison runs it, and one that is none says so', () =>
   visit(address, '#/duel?compare=%7B%7D', {}, async (page) => {
     await page.getByText('The address has no comparison').waitFor();

@@ -1,11 +1,13 @@
 // The program under test: `$PORTOLAN serve` on a free port of the loopback address.
 
-import { spawn } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { after } from 'node:test';
+import { pathToFileURL } from 'node:url';
+import { promisify } from 'node:util';
 
 // Hooks that a test adds run at its end; these run after all tests of the file.
 const endings = [];
@@ -42,6 +44,29 @@ export async function serveFile(objects) {
   const write = (items) => writeFile(file, JSON.stringify({ apiVersion: 'v1', kind: 'List', items }));
   await write(objects);
   return { address: await serve('--cluster', file), file, write };
+}
+
+/** Writes objects as files. Returns a function that writes a page with a command, in which the names become paths. */
+export async function pages(files) {
+  const folder = await mkdtemp(join(tmpdir(), 'portolan-browser-'));
+  endings.push(() => rm(folder, { recursive: true, force: true }));
+  const paths = {};
+  for (const [name, content] of Object.entries(files)) {
+    paths[name] = join(folder, name);
+    const list = { apiVersion: 'v1', kind: 'List', items: content };
+    await writeFile(paths[name], typeof content === 'string' ? content : JSON.stringify(list));
+  }
+  let written = 0;
+  return async (...words) => {
+    const file = join(folder, `${(written += 1)}.html`);
+    const all = [...words.map((word) => paths[word] ?? word), '--html', file];
+    // The status is 1 if a change does harm.
+    const { stdout } = await promisify(execFile)(process.env.PORTOLAN, all).catch((error) => {
+      if (error.code !== 1) throw error;
+      return error;
+    });
+    return { address: pathToFileURL(file), stdout, command: ['portolan', ...all].join(' ') };
+  };
 }
 
 /** Asks the API directly. */

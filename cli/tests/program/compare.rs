@@ -1,7 +1,8 @@
 //! `portolan compare` draws the runs of several configurations together.
 
 use crate::common::{file, portolan};
-use serde_json::Value;
+use crate::pages::recorded;
+use serde_json::{Value, json};
 
 /// Prefers the most allocated nodes.
 pub(crate) const PACKS: &str = "\
@@ -23,11 +24,11 @@ fn timed_runs_are_compared_by_means_and_drawn_together() {
     let pods = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time,deletion_time\n\
         a,300,300,0,0,,0,20\nb,300,300,0,0,,10,20\nc,300,300,0,0,,20,20\n";
     let nodes = "sn,cpu_milli,memory_mib,gpu,model\nn1,1000,1000,0,\nn2,1000,1000,0,\n";
-    let [packs, nodes, pods, chart] =
-        [("packs.yaml", PACKS), ("nodes.csv", nodes), ("pods.csv", pods), ("chart.svg", "")]
+    let [packs, nodes, pods, page] =
+        [("packs.yaml", PACKS), ("nodes.csv", nodes), ("pods.csv", pods), ("page.html", "")]
             .map(|(name, text)| file("compare-timed", name, text.as_bytes()));
     let inputs = ["compare", "--config", "default", &packs, "--nodes", &nodes, "--pods", &pods];
-    let more = ["--mode", "timed", "--chart", &chart, "--output", "json"];
+    let more = ["--mode", "timed", "--html", &page, "--output", "json"];
     let run = portolan(&[&inputs[..], &more].concat());
     let answer: Value = serde_json::from_str(&run.out).expect(&run.err);
     let used = |at: usize| answer["runs"][at]["nodes"]["used"].as_f64().unwrap();
@@ -38,7 +39,9 @@ fn timed_runs_are_compared_by_means_and_drawn_together() {
         says.contains("1.0 nodes used instead of 1.5") && says.contains("means over time"),
         "{says}"
     );
-    let svg = std::fs::read_to_string(&chart).expect("a chart");
-    let has = |text: &str| svg.contains(text);
-    assert!(has("used nodes") && has("default, max 2") && has("packs.yaml, max 1"), "{svg}");
+    let runs = recorded(&page, "GET api/v1/compare")["runs"].take();
+    let nodes = |at: usize| (&runs[at]["series"]["at"], &runs[at]["series"]["nodes_used"]);
+    // The last pod ends when it begins.
+    assert_eq!(nodes(0), (&json!([0.0, 10.0, 20.0, 20.0]), &json!([1, 2, 1, 0])));
+    assert_eq!(nodes(1), (&json!([0.0, 10.0, 20.0, 20.0]), &json!([1, 1, 1, 0])));
 }

@@ -12,6 +12,7 @@ mod live;
 mod manners;
 mod messages;
 mod names;
+mod pages;
 mod queued_replay;
 mod replay;
 mod replay_traces;

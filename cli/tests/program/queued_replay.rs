@@ -1,9 +1,10 @@
-//! With the scheduling queue, metrics and charts agree with the result.
+//! With the scheduling queue, metrics and pages agree with the result.
 
 use std::fmt::Write;
 
 use crate::common::{file, portolan};
-use serde_json::Value;
+use crate::pages::recorded;
+use serde_json::{Value, json};
 
 const COLUMNS: &str =
     "name,cpu_milli,memory_mib,num_gpu,gpu_milli,qos,creation_time,deletion_time\n";
@@ -57,20 +58,6 @@ fn a_pod_is_tried_again_only_when_a_node_has_room_for_it() {
     assert_eq!(run["wait_seconds"]["max"], 99, "{run}");
 }
 
-/// The lines of a chart, as points on it.
-fn polylines(svg: &str) -> Vec<Vec<(f64, f64)>> {
-    let lines = svg.split("<polyline ").skip(1);
-    let points =
-        lines.map(|line| line.split("points=\"").nth(1).unwrap().split('"').next().unwrap());
-    let point = |text: &str| {
-        let (x, y) = text.split_once(',').expect("x and y");
-        (x.parse().expect("a number"), y.parse().expect("a number"))
-    };
-    let all = points.map(|points| points.split_whitespace().map(point).collect::<Vec<_>>());
-    // Tick marks are lines of two points.
-    all.filter(|points| points.len() > 2).collect()
-}
-
 #[test]
 fn decisions_with_the_queue_do_not_depend_on_the_number_of_threads() {
     // Enough nodes to use the thread pool; few of them have GPUs.
@@ -103,52 +90,41 @@ fn decisions_with_the_queue_do_not_depend_on_the_number_of_threads() {
 }
 
 #[test]
-fn a_chart_has_a_line_for_each_resource_and_for_waiting_pods() {
+fn pages_have_the_requests_and_the_waiting_pods_of_a_replay() {
     let pods = "a,400,50000,0,0,LS,0,30\nb,600,0,0,0,LS,10,40\nc,900,0,0,0,LS,15,20\n";
-    let files = Files::new("chart <&>", &[1000], pods);
-    let (svg, html) = (path("chart <&>", "chart.svg"), path("chart <&>", "chart.html"));
-    files.replay(&["--mode", "timed", "--chart", &svg]);
-    files.replay(&["--mode", "timed", "--chart", &html]);
-    let svg = std::fs::read_to_string(svg).expect("a chart");
-    let lines = polylines(&svg);
-    assert_eq!(lines.len(), 3, "cpu, memory, waiting pods: {svg}");
-    for line in &lines {
-        assert!(line.iter().all(|(x, y)| (0.0..=960.0).contains(x) && (0.0..=600.0).contains(y)));
-        assert!(line.windows(2).all(|pair| pair[0].0 <= pair[1].0), "time increases: {line:?}");
-        // Steps: only one coordinate changes.
-        assert!(line.windows(2).all(|pair| pair[0].0 == pair[1].0 || pair[0].1 == pair[1].1));
-    }
-    // The peak of the cpu line (100 %) is above the peak of the memory line (50 %).
-    let top = |line: &[(f64, f64)]| line.iter().map(|(_, y)| *y).fold(f64::MAX, f64::min);
-    assert!(top(&lines[0]) < top(&lines[1]), "{lines:?}");
-    for text in [
-        "cpu, max 100.0 %",
-        "memory, max 50.0 %",
-        "waiting for a node, max 1",
-        "requested, % of allocatable",
-        "seconds since the first arrival",
-        "pods.csv on nodes.csv",
-        "prefers-color-scheme: dark",
-    ] {
-        assert!(svg.contains(text), "no {text:?} in {svg}");
-    }
-    let html = std::fs::read_to_string(html).expect("a page");
-    assert!(
-        html.starts_with("<!doctype html>") && html.contains("<svg ") && html.contains("<table>")
-    );
-    // The page loads no resources.
-    assert!(!html.contains("src=") && !html.contains("href="), "{html}");
+    let files = Files::new("page <&>", &[1000], pods);
+    let page = path("page <&>", "page.html");
+    files.replay(&["--mode", "timed", "--html", &page]);
+    let found = recorded(&page, "GET api/v1/replay");
+    assert_eq!(found["workload"], "pods.csv on nodes.csv");
+    let series = &found["series"];
+    assert_eq!(series["clock"]["began"], Value::Null, "the times of openb are no dates");
+    assert_eq!(series["at"], json!([0.0, 10.0, 15.0, 30.0, 40.0]));
+    let requested = &series["pools"][0]["requested"];
+    let line = |at: usize| (&requested[at]["resource"], &requested[at]["values"]);
+    assert_eq!(line(0), (&json!("cpu"), &json!([40.0, 100.0, 100.0, 60.0, 90.0])));
+    assert_eq!(line(1), (&json!("memory"), &json!([50.0, 50.0, 50.0, 0.0, 0.0])));
+    let waiting = json!([{ "cause": "Insufficient cpu", "values": [0, 0, 1, 1, 0] }]);
+    assert_eq!(series["waiting"], waiting);
 }
 
 #[test]
-fn a_chart_in_fill_mode_counts_pods() {
-    let chart = path("fill-chart", "chart.svg");
-    let run = portolan(&["replay", "--first", "1500", "--threads", "1", "--chart", &chart]);
+fn pages_of_long_replays_are_bounded() {
+    let page = path("fill-page", "page.html");
+    let run = portolan(&["replay", "--first", "3000", "--threads", "1", "--html", &page]);
     assert_eq!(run.code, 0, "{}", run.err);
-    let svg = std::fs::read_to_string(chart).expect("a chart");
-    let lines = polylines(&svg);
-    assert!(lines.iter().all(|line| line.len() <= 2 * 722), "only visible points");
-    assert!(svg.contains("pods arrived") && svg.contains("example.com/gpu, max"), "{svg}");
+    let series = recorded(&page, "GET api/v1/replay")["series"].take();
+    assert_eq!(
+        (&series["clock"]["unit"], &series["clock"]["end"]),
+        (&json!("pods"), &json!(3000.0))
+    );
+    let points = series["at"].as_array().expect("moments").len();
+    assert!((360..=1440).contains(&points), "{points}");
+    for pool in series["pools"].as_array().expect("pools") {
+        for line in pool["requested"].as_array().expect("lines") {
+            assert_eq!(line["values"].as_array().expect("values").len(), points);
+        }
+    }
 }
 
 fn metric(text: &str, name: &str) -> f64 {

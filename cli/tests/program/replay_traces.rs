@@ -1,8 +1,9 @@
 //! Pages of replays, and replays with the queue and without it.
 
 use crate::common::{file, portolan};
+use crate::pages::recorded;
 use portolan_testkit::random::Random;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const NODE_OF: &str = "---\napiVersion: v1\nkind: Node\nmetadata: {name: NAME, labels: \
     {kubernetes.io/hostname: NAME}}\nstatus: {allocatable: {cpu: '1', memory: 1Gi, pods: '10'}}\n";
@@ -19,15 +20,15 @@ fn pod(name: &str, metadata: &str, spec: &str) -> String {
     )
 }
 
-/// The page of a replay of these pods.
-fn page(test: &str, pods: &[String], more: &[&str]) -> String {
+/// The answers in the page of a replay of these pods.
+fn page(test: &str, pods: &[String], more: &[&str]) -> Value {
     let nodes = file(test, "nodes.yaml", NODE);
     let pods = file(test, "pods.yaml", pods.concat().as_bytes());
-    let chart = file(test, "chart.html", b"");
-    let arguments = ["replay", "--nodes", &nodes, "--pods", &pods, "--chart", &chart];
+    let page = file(test, "page.html", b"old");
+    let arguments = ["replay", "--nodes", &nodes, "--pods", &pods, "--html", &page];
     let run = portolan(&[&arguments[..], more].concat());
     assert_eq!(run.code, 0, "{}", run.err);
-    std::fs::read_to_string(chart).expect("a chart")
+    recorded(&page, "GET api/v1/replay")
 }
 
 #[test]
@@ -40,20 +41,26 @@ fn pages_have_the_utilization_of_the_whole_replay() {
     let pods =
         [pod("a", &times(0, 10), ""), pod("b", &times(4, 9), ""), pod("c", &times(20, 40), "")];
     let page = page("utilization", &pods, &["--mode", "timed"]);
-    for part in [
-        "(cut: no pod arrives or waits; the last one ends at 40)",
-        "default configuration, profile default-scheduler, seed 1",
-        "max 6 s",
-        "<td>45.0 %</td><td>60.0 %</td>",
-    ] {
-        assert!(page.contains(part), "{part}: {page}");
-    }
+    assert_eq!(page["run"], "default configuration, profile default-scheduler, seed 1");
+    assert_eq!(page["wait_seconds"]["max"], 6);
+    let (cpu, series) = (&page["utilization"]["cpu"], &page["series"]);
+    assert_eq!((&cpu["mean"], &cpu["peak"]), (&json!(450.0), &json!(600)));
+    let clock = json!({ "unit": "seconds", "began": "1970-01-01T00:00:00Z", "end": 20.0, "duration": 40.0 });
+    assert_eq!(series["clock"], clock, "no pod arrives or waits after 20 s");
+    assert_eq!(series["at"], json!([0.0, 4.0, 10.0, 15.0, 20.0]));
+    assert_eq!(series["nodes_used"], json!([1, 1, 1, 0, 1]));
+    let requested = json!([{ "resource": "cpu", "values": [60.0, 60.0, 60.0, 0.0, 60.0] }]);
+    assert_eq!(series["pools"], json!([{ "name": null, "nodes": 1, "requested": requested }]));
+    let waiting = json!([{ "cause": "Insufficient cpu", "values": [0, 1, 0, 0, 0] }]);
+    assert_eq!(series["waiting"], waiting);
 }
 
 #[test]
 fn pages_have_the_reasons_of_failed_pods() {
     let page = page("reasons", &[pod("a", "", ""), pod("b", "", "")], &[]);
-    assert!(page.contains("<tr><td>Insufficient cpu</td><td>1</td></tr>"), "{page}");
+    assert_eq!(page["reasons"], json!({ "Insufficient cpu": 1 }));
+    let waiting = json!([{ "cause": "Insufficient cpu", "values": [0, 0, 1] }]);
+    assert_eq!(page["series"]["waiting"], waiting);
 }
 
 #[test]

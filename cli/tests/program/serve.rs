@@ -410,9 +410,6 @@ fn a_comparison_is_that_of_the_program() {
     let arguments = ["compare", "--nodes", &path, "--pods", &path, "--pool-label", "pool"];
     let same = printed(&[&arguments[..], &["--config", "default", &packs]].concat());
     assert_eq!(compared["answers"][0]["packs"], same["answers"][0]["packs"]);
-    let why = "Insufficient cpu";
-    let unplaced = json!([{"pod": "shop/large", "why": why}]);
-    assert_eq!(compared["runs"][0]["unplaced"], unplaced);
     assert!(compared["runs"][1]["different"].as_u64() > Some(0), "the configurations differ");
     assert_eq!(results(compared), results(same));
 }
@@ -444,7 +441,6 @@ fn all_pods_are_placed_anew_and_the_first_decision_that_differs_is_explained() {
     let runs = &compared["runs"];
     assert_eq!(runs[0]["fill_percent"]["cpu"], json!([50.0, 25.0]));
     assert_eq!(runs[1]["fill_percent"]["cpu"], json!([75.0, 0.0]));
-    assert_eq!(runs[1]["unplaced"], json!([]));
     assert_eq!((&runs[1]["placed"], &runs[1]["unschedulable"]), (&json!(3), &json!(0)));
     assert_eq!(runs[2]["first_difference"], Value::Null, "equal configurations do not differ");
 
@@ -484,14 +480,6 @@ fn an_invalid_configuration_is_named_with_its_line() {
         let (code, detail) = server.problem("POST", "/api/v1/compare", Some(&asked));
         assert!(code == 422 && detail.contains(what), "{code} {detail}");
     }
-    let two = PACKS.replace("default-scheduler", "a") + "- schedulerName: b\n";
-    let asked = json!({"configs": ["", two]});
-    let compared = server.post("/api/v1/compare", &asked);
-    let warning = compared["input"]["warnings"][0]["what"].as_str().expect("a warning");
-    assert!(warning.starts_with("configuration 2: no profile schedules 1 pod"), "{warning}");
-    let asked = json!({"configs": ["", two], "profile": "b"});
-    let (code, detail) = server.problem("POST", "/api/v1/compare", Some(&asked));
-    assert!(code == 422 && detail.contains("there is no profile \"b\""), "{code} {detail}");
     let asked = json!({"configs": ["", PACKS], "price_label": "price"});
     let (code, detail) = server.problem("POST", "/api/v1/compare", Some(&asked));
     assert!(code == 422 && detail.contains("label price is missing"), "{code} {detail}");

@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::{self, Contents, Loaded};
 use crate::error::CommandError;
+use crate::html::{self, HtmlFile, Page, View};
 #[cfg(feature = "cluster")]
 use crate::policy;
 use crate::policy::{ConfigFile, Policies};
@@ -50,8 +51,13 @@ pub(crate) struct Arguments {
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
     #[command(flatten)]
+    html: HtmlFile,
+    #[command(flatten)]
     godel: cluster::Godel,
 }
+
+const VIEWS: [View; 1] =
+    [View { id: "audit", module: "findings.js", name: "Audit", session: None }];
 
 /// The lowest severity that is a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -84,11 +90,18 @@ struct Audit {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     let policies =
         arguments.config.source().policies(&Handle::default(), Arc::new(DryRunBackend))?;
+    arguments.html.check()?;
     let contents = cluster::contents(&arguments.from, &arguments.godel)?;
     let now = arguments.from.is_live().then(|| Timestamp::from(SystemTime::now()));
     let bar = terminal::progress("auditing", 0, terminal::Of::Items("nodes"));
     let audit = examine(contents, policies, &arguments.godel, now)?;
     drop(bar);
+    arguments.html.write(arguments.html.is_wanted().then(|| Page {
+        headline: summary(&audit),
+        views: &VIEWS,
+        question: Value::Null,
+        answers: vec![(html::asked("audit", None), json(&audit).to_string())],
+    }))?;
     print(&match arguments.output {
         Output::Table => table(&audit),
         Output::Json => json(&audit).to_string(),
