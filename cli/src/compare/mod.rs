@@ -168,7 +168,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
 }
 
 const VIEWS: [View; 1] =
-    [View { id: "compare", module: "compare.js", name: "Comparison", session: None }];
+    [View { id: "compare", module: "runs.js", name: "Comparison", session: None }];
 
 /// The page of a comparison: its result, and the samples of each run.
 fn page(report: &report::Report<'_>, broken: &[&str]) -> Page {
