@@ -66,6 +66,8 @@ export default function create(root) {
                 `Every pod has a node.${recorded ? '' : ' Any pod of the cluster can be explained above.'}`,
               ),
           rest(groups.length),
+          groups.some((it) => !isOpen(it)) &&
+            el('p', { class: 'hint' }, 'This file explains the largest groups.'),
           found.notes.map((text) => el('p', { class: 'hint' }, text)),
         ];
       },
@@ -73,14 +75,16 @@ export default function create(root) {
     mark();
   }
 
+  /** Whether the first pod of a group can be explained. */
+  const isOpen = ({ pods }) => isAnswered('POST', 'explain', { pod: pods[0] });
+
   function card(group) {
     const first = group.pods[0];
-    const isOpen = isAnswered('POST', 'explain', { pod: first });
     return el(
-      isOpen ? 'a' : 'div',
+      isOpen(group) ? 'a' : 'div',
       {
         class: 'card group',
-        href: isOpen && href('pending', { pod: first }),
+        href: isOpen(group) && href('pending', { pod: first }),
         'data-pods': JSON.stringify(group.pods),
       },
       el('span', { class: 'count' }, whole(group.pods.length), el('span', { class: 'quiet' }, ' pods')),

@@ -125,6 +125,18 @@ test('pending pods link to their explanations', () =>
     await page.locator('a.group', { hasText: 'elsewhere' }).waitFor();
   }));
 
+test('the largest groups of many pending pods have links', async () => {
+  const pending = Array.from({ length: 12 }, (_, at) => pod(`p${at}`, undefined, { cpu: `${20 + at}` }));
+  const many = await pages({ 'many.json': [node('n0'), ...pending] });
+  const { address } = await many('explain', '-f', 'many.json', '--pending');
+  await visit(address, '', {}, async (page, check) => {
+    await page.getByText('This file explains the largest groups.').waitFor();
+    assert.equal(await page.locator('a.group').count(), 10);
+    assert.equal(await page.locator('div.group').count(), 2);
+    await check('html-many-pending');
+  });
+});
+
 test('a change shows the nodes before and after it', () =>
   visit(written.drain.address, '', {}, async (page, check) => {
     await page.getByRole('link', { name: 'Nodes before' }).click();
