@@ -1,6 +1,6 @@
 //! Nodes for programs and the page: their places, and the amounts of their resources, in one order for all nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use portolan::cache::{NodeInfo, Snapshot};
 use portolan::model::{Name, Node, Resources, Taint};
@@ -72,10 +72,14 @@ impl Columns {
         self.amounts(&node.requested(), pods)
     }
 
-    /// All nodes of a cluster, with the resources. O(nodes).
+    /// All nodes of a cluster, with the resources and the pools. O(nodes).
     pub(crate) fn nodes(&self, cluster: &Snapshot) -> Value {
         let nodes = cluster.nodes().map(|node| self.node(node));
-        json!({ "resources": self.json(), "nodes": nodes.collect::<Vec<_>>() })
+        json!({
+            "resources": self.json(),
+            "pools": pools(cluster),
+            "nodes": nodes.collect::<Vec<_>>(),
+        })
     }
 
     /// A node with its amounts.
@@ -103,5 +107,32 @@ fn taint(taint: &Taint) -> String {
 
 /// The pool of a node, by the first of the labels for it.
 pub(crate) fn pool(node: &Node) -> Option<&str> {
-    POOL_LABELS.into_iter().find_map(|key| node.labels.get(key))
+    pool_labels(node).next().map(|(_, value)| value)
+}
+
+fn pool_labels(node: &Node) -> impl Iterator<Item = (&'static str, &str)> {
+    POOL_LABELS.into_iter().filter_map(|key| Some((key, node.labels.get(key)?)))
+}
+
+/// The pools by name, each with a selector of its nodes. O(nodes).
+fn pools(cluster: &Snapshot) -> Vec<Value> {
+    let mut sizes: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    // A node of one pool may have the label of another one as well, such as its instance type.
+    let mut others: BTreeSet<(&str, &str, &str)> = BTreeSet::new();
+    for node in cluster.nodes().filter_map(|info| info.node()) {
+        let mut labels = pool_labels(node);
+        let Some((first, name)) = labels.next() else { continue };
+        *sizes.entry((name, first)).or_default() += 1;
+        others.extend(labels.map(|(key, name)| (name, key, first)));
+    }
+    let pools = sizes.into_iter().map(|((name, key), nodes)| {
+        let mut selector = format!("{key}={name}");
+        for (_, _, first) in
+            others.range((name, key, "")..).take_while(|of| (of.0, of.1) == (name, key))
+        {
+            selector.push_str(&format!(",!{first}"));
+        }
+        json!({ "name": name, "selector": selector, "nodes": nodes })
+    });
+    pools.collect()
 }

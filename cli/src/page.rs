@@ -35,6 +35,7 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("outcome.js", include_str!("page/outcome.js")),
     ("pending.js", include_str!("page/pending.js")),
     ("pod.js", include_str!("page/pod.js")),
+    ("pools.js", include_str!("page/pools.js")),
     ("question.js", include_str!("page/question.js")),
     ("recorded.js", include_str!("page/recorded.js")),
     ("replay.js", include_str!("page/replay.js")),

@@ -78,7 +78,8 @@ export function failures({ failures: all, nodes_without_zone: without }, caption
   ];
 }
 
-function pods(all) {
+/** The names of pods; more than two are folded. */
+export function pods(all) {
   const names = [...new Set(all)];
   return names.length > 2
     ? el(
@@ -159,7 +160,7 @@ function rows({ key, title, columns, isBad }, all) {
 }
 
 /** The rows with the same cause, the most frequent cause first. */
-function byCause(rows) {
+export function byCause(rows) {
   const found = new Map();
   for (const row of rows) {
     if (!found.has(row.why)) found.set(row.why, []);

@@ -1,9 +1,10 @@
-// Resilience: each zone or node failed in turn, and the findings of the audit.
+// Resilience: each zone or node failed in turn, an upgrade of each pool, and the findings of the audit.
 
 import { get, Latest, post } from './api.js';
 import { announce, answer, count, el, empty, fill, whole } from './dom.js';
 import { findings as listed } from './findings.js';
 import { failures } from './outcome.js';
+import pools from './pools.js';
 import { session } from './route.js';
 
 /** The longest list of failures: the worst ones are what an operator acts on. */
@@ -12,6 +13,7 @@ const WORST = 10;
 export default function create(root) {
   const latest = new Latest();
   const auditing = new Latest();
+  const upgrades = pools();
   const force = el('input', { type: 'checkbox', id: 'accept-loss' });
   const result = el('div', { class: 'result' });
   const findings = el('div', { class: 'result', tabindex: -1 });
@@ -64,6 +66,7 @@ export default function create(root) {
       ),
       result,
     ),
+    upgrades.element,
     el(
       'section',
       { 'aria-labelledby': 'audit-title' },
@@ -139,6 +142,7 @@ export default function create(root) {
       loaded = session();
       latest.cancel();
       idle();
+      upgrades.reset();
       audit();
       return true;
     },

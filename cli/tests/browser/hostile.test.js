@@ -14,7 +14,7 @@ before(async () => {
   session = (await ask(address, 'sessions', { fail_node: [`b${RIGHT_TO_LEFT}`] })).id;
 });
 
-/** The fragment of each screen with the names that it shows. */
+/** The fragment of each screen with the names that it shows, and the button to press first. */
 const SCREENS = {
   fleet: [() => '#/fleet', []],
   table: [() => '#/fleet?table=1', [`a${MARKUP}`, `b${SHOWN}`, `p${MARKUP}`]],
@@ -31,6 +31,7 @@ const SCREENS = {
   ],
   session: [() => link('what-if', { session }), [`fail b${SHOWN}`, `running${SHOWN}`]],
   resilience: [() => '#/resilience', []],
+  pools: [() => '#/resilience', [`p${MARKUP}`, SHOWN], 'Try to upgrade each pool'],
   // The second pod joins the first one.
   duel: [() => duel('MostAllocated', 'all'), [`a${MARKUP}`, `running${SHOWN}`]],
   'no such strategy': [() => duel(`'${MARKUP}'`, 'pending'), [MARKUP]],
@@ -59,11 +60,12 @@ profiles:
     }),
   });
 
-for (const [name, [fragment, names]] of Object.entries(SCREENS)) {
+for (const [name, [fragment, names, button]] of Object.entries(SCREENS)) {
   for (const size of [NARROW, WIDE]) {
     test(`hostile names are text: ${name}, ${size.width} px wide`, () =>
       visit(address, fragment(), { size, expected: /status of (404|422)/ }, async (page, check) => {
         await page.locator('main section:visible, [role=alert]:visible').first().waitFor();
+        if (button) await page.getByRole('button', { name: button }).click();
         await settle(page);
         // Details that are closed are read as well.
         const shown = await page.evaluate(() => document.body.textContent);

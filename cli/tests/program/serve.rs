@@ -168,6 +168,7 @@ fn every_route_matches_its_schema_and_the_program() {
     let nodes = server.get("/api/v1/nodes");
     assert_matches("Nodes", &nodes);
     assert_eq!(nodes["nodes"][1]["taints"], json!(["k=v:PreferNoSchedule"]));
+    assert_eq!(nodes["pools"], json!([{"name": "p", "selector": "pool=p", "nodes": 2}]));
     let node = server.get("/api/v1/nodes/n2");
     assert_matches("NodeWithPods", &node);
     assert_eq!(node["list"][0]["of"], "ReplicaSet shop/web");
@@ -353,6 +354,39 @@ fn pages_of_other_origins_and_hosts_get_nothing() {
         "{page}"
     );
     assert!(!page.contains("access-control-allow-origin"), "{page}");
+}
+
+/// Also if the label of one pool is on nodes of another one, whose label is looked for first.
+#[test]
+fn selectors_of_pools_select_their_nodes_only() {
+    let labels = [
+        "{pool: a}",
+        "{pool: a, node.kubernetes.io/instance-type: large}",
+        "{node.kubernetes.io/instance-type: large}",
+        "{eks.amazonaws.com/nodegroup: a, pool: a, node.kubernetes.io/instance-type: large}",
+        "{zone: a}",
+    ];
+    let node = |(n, labels): (usize, &&str)| {
+        format!(
+            "---\napiVersion: v1\nkind: Node\nmetadata: {{name: n{n}, labels: {labels}}}\n\
+             status: {{allocatable: {{cpu: \"4\", pods: \"110\"}}}}\n"
+        )
+    };
+    let nodes: String = labels.iter().enumerate().map(node).collect();
+    let path = file("pools", "cluster.yaml", nodes.as_bytes());
+    let server = Server::start(&["--cluster", &path]);
+    let pools = server.get("/api/v1/nodes")["pools"].clone();
+    let (group, kind) = ("eks.amazonaws.com/nodegroup", "node.kubernetes.io/instance-type");
+    let expected = json!([
+        {"name": "a", "selector": format!("{group}=a"), "nodes": 1},
+        {"name": "a", "selector": format!("pool=a,!{group}"), "nodes": 2},
+        {"name": "large", "selector": format!("{kind}=large,!{group},!pool"), "nodes": 1},
+    ]);
+    assert_eq!(pools, expected);
+    for pool in pools.as_array().expect("a list") {
+        let answer = server.post("/api/v1/what-if", &json!({"upgrade": pool["selector"]}));
+        assert_eq!(answer["upgrade"]["nodes"], pool["nodes"], "{pool}");
+    }
 }
 
 #[test]
