@@ -100,7 +100,7 @@ impl AllTraits {
 }
 
 /// The quantities that a pod is charged for.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct Charge {
     usage: ResourceList,
     is_best_effort: bool,
@@ -185,7 +185,7 @@ impl Charge {
 }
 
 /// A scope of a quota: only pods that it matches are charged.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Scope {
     name: Name,
     operator: Name,
@@ -214,7 +214,7 @@ impl Scope {
 }
 
 /// A resource quota and its usage by pods.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Quota {
     namespace: Name,
     name: Name,
@@ -332,7 +332,7 @@ pub(super) fn amount_text(resource: &str, amount: Quantity) -> String {
 }
 
 /// Decides whether new pods are admitted, and counts the usage of quotas.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Admission {
     quotas: Vec<Quota>,
     charges: HashMap<Uid, Arc<Charge>>,

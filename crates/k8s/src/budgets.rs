@@ -219,7 +219,7 @@ impl Scales {
 }
 
 /// Facts about the pods of the input that the scheduler does not read.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodFacts {
     not_ready: HashSet<Uid>,
     /// The pods whose containers were not all started.

@@ -123,14 +123,14 @@ impl Kind {
 }
 
 /// A pod, or a draft that lacks its priority or overhead.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Entry {
     Done(Pod),
     Open(Box<PodDraft>),
 }
 
 /// The templates read so far, which pods with equal templates share.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Templates(HashSet<Arc<Template>>);
 
 impl Templates {
@@ -146,7 +146,7 @@ impl Templates {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Collected {
     pub(super) nodes: Vec<Node>,
     pub(super) deleted_nodes: Vec<Name>,
@@ -297,6 +297,17 @@ impl Collected {
 
     pub(super) fn skip(&mut self, kind: &str) {
         *self.skipped.entry(kind.to_owned()).or_default() += 1;
+    }
+
+    /// Appends the objects of a later input, which keeps them. Its pods share the templates from now on.
+    pub(super) fn extend(&mut self, later: &mut Collected) {
+        later.templates = Templates::default();
+        for entry in &mut later.pods {
+            if let Entry::Done(pod) = entry {
+                *pod = self.templates.share(pod.clone());
+            }
+        }
+        self.merge(later.clone());
     }
 
     /// Appends the objects of a later input.

@@ -20,7 +20,7 @@ use super::tree::Spot;
 use super::typed::{Origin, Typed};
 
 /// The objects of dynamic resource allocation. Of two objects with one name, the later one is used.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct DeviceObjects {
     /// The device classes.

@@ -29,7 +29,7 @@ const DISRUPTION_TARGET: &str = "DisruptionTarget";
 pub(super) const READ_CONDITIONS: [&str; 2] = [RESIZE_PENDING, DISRUPTION_TARGET];
 
 /// A pod whose priority and overhead may still be unknown.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct PodDraft {
     pub(super) uid: String,
     pub(super) name: Name,

@@ -104,6 +104,12 @@ impl Reader {
         Ok(())
     }
 
+    /// Appends the objects of another reader, which keeps them: a part of an input that changes is read again alone. Equal
+    /// templates of pods are shared with the other reader. O(its objects).
+    pub fn extend(&mut self, later: &mut Reader) {
+        self.collected.extend(&mut later.collected);
+    }
+
     /// Returns all objects that were read, after filling in priorities, overhead and other values that come from other
     /// objects.
     #[must_use]

@@ -60,7 +60,7 @@ pub(super) enum Role {
 }
 
 /// The subgroups of each group.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct SubGroups {
     pub(super) size: usize,
     pub(super) of_group: usize,
@@ -79,7 +79,7 @@ impl SubGroups {
 }
 
 /// The part that a controller has in a set.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct SetPart {
     pub(super) role: Role,
     /// The labels of all pods of the controller.

@@ -56,7 +56,7 @@ struct Set<'w> {
 }
 
 /// A set without a name, which its parts share. Until it has one, the base takes its place in their names and labels.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(super) struct GeneratedSet {
     base: Name,
     name: OnceLock<Name>,

@@ -113,7 +113,7 @@ pub(super) fn is_default(class: &wire::StorageClass<'_>) -> bool {
 }
 
 /// A claim that is created for each pod of a template. Its name is that of the template, or of the volume.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct ClaimTemplate {
     pub(super) claim: PersistentVolumeClaim,
     /// Whether the claim gets the default storage class.

@@ -65,7 +65,7 @@ impl ControllerKind {
 }
 
 /// A controller and the template of its pods.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PodController {
     /// The kind of the controller.
     pub kind: ControllerKind,

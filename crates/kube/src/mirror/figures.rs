@@ -58,6 +58,8 @@ pub(super) struct KindState {
     /// Without `age`.
     figures: Mutex<KindFigures>,
     last_line: Mutex<Option<Instant>>,
+    /// Why the kind is not followed at the moment.
+    failure: Mutex<Option<String>>,
     /// The version that someone waits for, or 0.
     awaited: watch::Sender<u64>,
 }
@@ -89,6 +91,11 @@ impl Board {
         &self.kinds
     }
 
+    /// Returns a receiver that wakes at each change of a state that tasks wait for.
+    pub(super) fn changes(&self) -> watch::Receiver<bool> {
+        self.is_stopped.subscribe()
+    }
+
     /// Returns whether no more events reach the engine.
     pub(super) fn is_stopped(&self) -> bool {
         *self.is_stopped.borrow()
@@ -118,7 +125,8 @@ impl KindState {
             last_error: None,
         };
         let (figures, awaited) = (Mutex::new(figures), watch::Sender::new(0));
-        KindState { resource, board, figures, last_line: Mutex::default(), awaited }
+        let (last_line, failure) = Default::default();
+        KindState { resource, board, figures, last_line, failure, awaited }
     }
 
     pub(super) fn resource(&self) -> &Resource {
@@ -196,6 +204,27 @@ impl KindState {
 
     pub(super) fn heard(&self) {
         *lock(&self.last_line) = Some(Instant::now());
+        self.set_failure(None);
+    }
+
+    /// Records that a request failed, or that the server answers again.
+    pub(super) fn set_failure(&self, failure: Option<String>) {
+        let mut known = lock(&self.failure);
+        if *known != failure {
+            *known = failure;
+            drop(known);
+            self.notify();
+        }
+    }
+
+    /// Returns why the kind is not followed at the moment.
+    pub(super) fn failure(&self) -> Option<String> {
+        lock(&self.failure).clone()
+    }
+
+    /// Wakes the tasks that wait for a state.
+    pub(super) fn notify(&self) {
+        self.board.send_modify(|_| ());
     }
 
     pub(super) fn figures(&self) -> KindFigures {

@@ -37,12 +37,14 @@
 //! | `pod_rules` | kube-scheduler's rules for pods |
 //! | `pods`, `table`, `status` | the index of pods |
 //! | `raw` | objects as the server sent them, for extenders |
+//! | `copies` | objects of any kinds beside an engine |
 //! | `submit` | the thread that submits events |
 //! | `figures`, `backoff`, `options` | figures, pauses, options |
 //! | `audit` | compares the engine with the server |
 
 mod audit;
 mod backoff;
+mod copies;
 mod devices;
 mod figures;
 mod objects;
@@ -76,6 +78,7 @@ use crate::lock::lock;
 
 pub use audit::{Difference, compare};
 pub use backoff::Pauses;
+pub use copies::{Changes, Copies, Unread};
 pub use figures::{KindFigures, KindStatus};
 pub use options::Options;
 pub use pods::{Condition, KnownPod, PendingStatus, PodIndex};
@@ -114,6 +117,9 @@ pub enum MirrorError {
     /// The mirror was stopped, or the engine was closed.
     #[error("the mirror has stopped")]
     Stopped,
+    /// A list or watch failed, and is repeated.
+    #[error("{0}")]
+    Failed(String),
     /// The server failed.
     #[error(transparent)]
     Api(#[from] ApiError),

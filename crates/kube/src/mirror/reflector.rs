@@ -179,6 +179,13 @@ impl<S: Sink> Reflector<S> {
                 }
             }
         }
+        let is_routine = error.is_gone()
+            || matches!((error, self.next), (ApiError::NoAnswer(_), Next::Watch))
+            // The status says it.
+            || (matches!(error.code(), Some(403 | 404)) && self.kind.status() != KindStatus::Synced);
+        if !is_routine {
+            self.kind.set_failure(Some(error.to_string()));
+        }
         error.wait(pause, LONGEST_WAIT)
     }
 
@@ -213,6 +220,7 @@ impl<S: Sink> Reflector<S> {
         );
         let start = Instant::now();
         let lines = self.api.watch(&path).await?;
+        self.kind.set_failure(None);
         if self.follow(lines).await? == 0 && start.elapsed() < self.pauses.short_watch {
             let why = "a watch ended at once without an event".to_owned();
             return Err(ApiError::NoAnswer(why).into());
