@@ -20,6 +20,17 @@ thread_local! {
     static LIVE: Cell<i64> = const { Cell::new(0) };
 }
 
+#[cfg(test)]
+thread_local! {
+    static OF_THREAD: Cell<i64> = const { Cell::new(0) };
+}
+
+/// Bytes that this thread has allocated, less those that it has freed: tests run beside each other.
+#[cfg(test)]
+pub(crate) fn bytes_of_thread() -> i64 {
+    OF_THREAD.with(Cell::get)
+}
+
 /// The counted bytes of all threads, without the bytes in the threads' own counters.
 static COUNTED: AtomicI64 = AtomicI64::new(0);
 
@@ -27,6 +38,8 @@ static COUNTED: AtomicI64 = AtomicI64::new(0);
 const OWN: i64 = 64 << 10;
 
 fn count(bytes: i64) {
+    #[cfg(test)]
+    let _ = OF_THREAD.try_with(|all| all.set(all.get() + bytes));
     let counted = LIVE.try_with(|live| {
         let own = live.get() + bytes;
         let is_much = own.abs() > OWN;

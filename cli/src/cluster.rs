@@ -1,5 +1,9 @@
 //! Loads a cluster from files into a writer.
 
+#[cfg(feature = "cluster")]
+mod readings;
+mod rest;
+
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,7 +11,7 @@ use std::sync::Arc;
 use portolan::Algorithm;
 use portolan::cache::{CommitPolicy, Config, Engine, Event, GodelConfig, Snapshot, Writer};
 use portolan::model::{
-    EventError, Name, Object, ObjectKind, Pod, PodDisruptionBudget, PodState, Template, Uid,
+    EventError, Name, Node, Object, ObjectKind, Pod, PodDisruptionBudget, PodState, Template, Uid,
 };
 use portolan::plugin::Partition;
 use portolan_k8s::{
@@ -18,10 +22,15 @@ use portolan_k8s::{
 use crate::error::{CommandError, Quotes};
 use crate::input;
 use crate::intake::Intake;
+use crate::pod_list::PodList;
 use crate::resource_claims::{ClaimController, missing_claims};
 use crate::server::{Fetched, Server};
 use crate::simulation::{closed, event};
 use crate::text::{count, shortened};
+
+#[cfg(feature = "cluster")]
+pub(crate) use readings::Readings;
+use rest::Rest;
 
 /// The option that enables Gödel semantics.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -186,6 +195,12 @@ impl From {
         self.is_live() && kubeconfig.is_none() && context.is_none() && master.is_none()
     }
 
+    /// The running cluster, if no files are named.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn server(&self) -> &Server {
+        &self.server
+    }
+
     /// The files of the cluster.
     #[cfg(feature = "cluster")]
     pub(crate) fn files(&self) -> &[PathBuf] {
@@ -272,12 +287,12 @@ impl Strict {
 }
 
 /// A cluster in an engine, with which questions begin.
+#[derive(Clone)]
 pub(crate) struct Loaded {
-    /// All objects.
     pub(crate) contents: Contents,
     /// The version with the placed pods and the other objects of the scheduler.
     pub(crate) cluster: Arc<Snapshot>,
-    pub(crate) pending: Vec<Pod>,
+    pub(crate) pending: PodList,
     /// The controller of the pods' claims, if there are any.
     pub(crate) claims: Option<ClaimController>,
 }
@@ -341,18 +356,23 @@ pub(crate) fn not_read(file: &Path, error: &portolan_k8s::ReadError) -> CommandE
 
 /// The objects of a cluster before they are in an engine.
 #[derive(Clone)]
-pub(crate) struct Contents {
-    /// Copied when a holder changes them.
+pub(crate) struct Input {
+    pub(crate) contents: Contents,
+    /// The other objects. Copied when a holder changes them.
     objects: Arc<Objects>,
-    /// The controllers, if they are others than those of the objects.
-    controllers: Option<Arc<[PodController]>>,
+}
+
+/// The objects of a cluster that an engine does not have, and notes about all of them.
+#[derive(Clone)]
+pub(crate) struct Contents {
+    rest: Rest,
     /// The files of the cluster and those that are added to it.
     files: Vec<PathBuf>,
     limit: PodLimit,
     /// Notes for the reader about the input.
     pub(crate) notes: Vec<String>,
     /// The objects that were read and ignored.
-    pub(crate) intake: Intake,
+    pub(crate) intake: Arc<Intake>,
 }
 
 /// The beginning of the note about pods that controllers lacked.
@@ -373,19 +393,39 @@ pub(crate) struct Added {
 
 /// Loads a cluster from files, or from its API server.
 pub(crate) fn load(from: &From, godel: &Godel) -> Result<Loaded, CommandError> {
-    let (contents, added) = contents_with(from, godel, &[])?;
-    contents.load(godel, added.objects)
+    let (input, added) = read_with(from, godel, &[])?;
+    input.load(godel, added.objects)
 }
 
 /// Reads a cluster, and files of objects that are added to it. Objects of both may refer to
 /// each other, such as pods to priority classes.
-pub(crate) fn contents_with(
+pub(crate) fn read_with(
     from: &From,
     godel: &Godel,
     more: &[PathBuf],
-) -> Result<(Contents, Added), CommandError> {
+) -> Result<(Input, Added), CommandError> {
     let mut intake = Intake::default();
-    let (of_cluster, mut notes) = read_from(from, &mut intake)?;
+    let of_cluster = read_from(from, &mut intake)?;
+    input_with(of_cluster, from, godel, more, intake)
+}
+
+/// The cluster of objects that were read from the source, with notes about kinds that were not.
+#[cfg(feature = "cluster")]
+pub(crate) fn input_of(
+    read: (portolan_k8s::Reader, Vec<String>),
+    from: &From,
+    godel: &Godel,
+) -> Result<Input, CommandError> {
+    Ok(input_with(read, from, godel, &[], Intake::default())?.0)
+}
+
+fn input_with(
+    (of_cluster, mut notes): (portolan_k8s::Reader, Vec<String>),
+    from: &From,
+    godel: &Godel,
+    more: &[PathBuf],
+    mut intake: Intake,
+) -> Result<(Input, Added), CommandError> {
     let added = reader(more, from.strict, &mut intake)?;
     let [mut objects, mut added] = portolan_k8s::Reader::finish_together([of_cluster, added]);
     intake.count(&objects);
@@ -417,13 +457,11 @@ pub(crate) fn contents_with(
     let Objects { pods, objects: others, controllers, facts, .. } = added;
     let added = Added { pods, objects: others, controllers, facts };
     let files = [&from.cluster, more].concat();
-    let objects = Arc::new(objects);
-    let (controllers, limit) = (None, from.limit);
-    Ok((Contents { objects, controllers, files, limit, notes, intake }, added))
+    Ok((Input::new(objects, files, from.limit, notes, intake), added))
 }
 
 /// Reads a cluster as it is, without the pods that its controllers lack.
-pub(crate) fn contents(from: &From, godel: &Godel) -> Result<Contents, CommandError> {
+pub(crate) fn read_alone(from: &From, godel: &Godel) -> Result<Input, CommandError> {
     let mut intake = Intake::default();
     let (reader, mut notes) = read_from(from, &mut intake)?;
     let objects = reader.finish();
@@ -432,14 +470,12 @@ pub(crate) fn contents(from: &From, godel: &Godel) -> Result<Contents, CommandEr
     notes.extend(godel.note(&objects));
     check_nodes(&objects, from, &intake)?;
     notes.extend(missing_claims(&objects.devices, &objects.pods));
-    let (objects, files) = (Arc::new(objects), from.cluster.clone());
-    let (controllers, limit) = (None, from.limit);
-    Ok(Contents { objects, controllers, files, limit, notes, intake })
+    Ok(Input::new(objects, from.cluster.clone(), from.limit, notes, intake))
 }
 
 /// The cluster of these manifests, whose controllers create their pods.
 #[cfg(feature = "cluster")]
-pub(crate) fn contents_of(manifests: &str, godel: &Godel) -> Result<Contents, CommandError> {
+pub(crate) fn read_manifests(manifests: &str, godel: &Godel) -> Result<Input, CommandError> {
     let mut reader = portolan_k8s::Reader::new();
     let read = reader.read(manifests.as_bytes());
     read.map_err(|error| CommandError::Usage(error.to_string()))?;
@@ -448,8 +484,7 @@ pub(crate) fn contents_of(manifests: &str, godel: &Godel) -> Result<Contents, Co
     intake.count(&objects);
     limit.expand(0, &mut objects, &Objects::default())?;
     let notes = godel.note(&objects).into_iter().collect();
-    let (objects, controllers, files) = (Arc::new(objects), None, Vec::new());
-    Ok(Contents { objects, controllers, files, limit, notes, intake })
+    Ok(Input::new(objects, Vec::new(), limit, notes, intake))
 }
 
 /// Reads the objects of a cluster, and returns notes about kinds that are not read.
@@ -526,11 +561,27 @@ impl Loaded {
     pub(crate) fn create_claims(&mut self) -> Result<(), CommandError> {
         let Some(claims) = &mut self.claims else { return Ok(()) };
         let engine = Engine::at(&self.cluster, Config::default());
-        for pod in &mut self.pending {
-            *pod = claims.create_in(&engine, pod)?;
-        }
+        let pending = self.pending.iter().map(|pod| claims.create_in(&engine, pod));
+        let pending: Vec<Pod> = pending.collect::<Result<_, _>>()?;
+        self.pending = PodList::of(pending, &self.pending);
         self.cluster = engine.reader().map_err(closed)?.snapshot();
         Ok(())
+    }
+
+    /// The objects that decide which pods controllers lack. O(cluster).
+    pub(crate) fn existing(&self) -> Objects {
+        let mut objects = Objects::default();
+        let nodes = self.cluster.nodes().filter_map(|info| info.node());
+        objects.nodes = nodes.map(|node| Node::clone(node)).collect();
+        let placed = self.cluster.nodes().flat_map(|node| node.pods()).map(|pod| pod.to_pod());
+        objects.pods = placed.chain(self.pending.iter().cloned()).collect();
+        for kind in ObjectKind::ALL.into_iter().filter(|kind| !kind.is_node_part()) {
+            let keys = self.cluster.object_keys(kind).into_iter();
+            let known = keys.filter_map(|(space, name)| self.cluster.object(kind, &space, &name));
+            objects.objects.extend(known);
+        }
+        objects.controllers = self.contents.controllers().to_vec();
+        objects
     }
 
     /// The same cluster with these contents, and with added objects.
@@ -554,64 +605,22 @@ impl Loaded {
     }
 }
 
-impl Contents {
+impl Input {
+    fn new(
+        mut objects: Objects,
+        files: Vec<PathBuf>,
+        limit: PodLimit,
+        notes: Vec<String>,
+        intake: Intake,
+    ) -> Input {
+        let (rest, intake) = (Rest::take(&mut objects), Arc::new(intake));
+        let contents = Contents { rest, files, limit, notes, intake };
+        Input { contents, objects: objects.into() }
+    }
+
     #[cfg(test)]
-    pub(crate) fn of(objects: Objects) -> Contents {
-        let (files, notes, objects) = (Vec::new(), Vec::new(), Arc::new(objects));
-        let (limit, intake, controllers) = Default::default();
-        Contents { objects, controllers, files, limit, notes, intake }
-    }
-
-    /// The files of the cluster and those that are added to it.
-    pub(crate) fn files(&self) -> Vec<&Path> {
-        self.files.iter().map(PathBuf::as_path).collect()
-    }
-
-    /// Adds the pods that the controllers would create if each had one more replica than in the cluster. A daemon set
-    /// has no further pods.
-    pub(crate) fn add_replica(&mut self, added: &mut Added) {
-        let mut larger = Objects::default();
-        for controller in &added.controllers {
-            let is_same = |it: &&PodController| {
-                (it.kind, &it.namespace, &it.name)
-                    == (controller.kind, &controller.namespace, &controller.name)
-            };
-            let known = self.controllers().iter().filter(is_same).map(|it| it.replicas).max();
-            let mut controller = controller.clone();
-            controller.replicas = known.unwrap_or(0) + 1;
-            larger.controllers.push(controller);
-        }
-        larger.expand_in(&self.objects);
-        if let (Some(_), Some(first)) = (larger.pods.first(), added.controllers.first()) {
-            self.notes.push(format!(
-                "the cluster has all pods of {}: evaluated as if it had one more replica",
-                named(first)
-            ));
-        }
-        if !(self.admission().is_empty() && larger.admission.is_empty()) {
-            self.objects_mut().admission.extend(&larger.admission);
-        }
-        added.pods = larger.pods;
-        added.objects.extend(larger.objects);
-    }
-
-    /// Why there is no pod to evaluate: neither the file nor one more replica of the controllers adds any.
-    pub(crate) fn no_pod(&self, controllers: &[PodController]) -> String {
-        let existing = controllers.iter().find_map(|by| {
-            let pod = self.objects.pods.iter().find(|pod| by.owns(&pod.template))?;
-            Some((by, pod))
-        });
-        match existing {
-            Some((by, pod)) => format!(
-                "the cluster has all pods of {}: pass one of them, such as --pod {}",
-                named(by),
-                pod.key()
-            ),
-            None if self.intake.has_finished_pods() => {
-                "no pods found that have not finished: pass a file with another pod".to_owned()
-            }
-            None => "no pods found: pass a file with a pod".to_owned(),
-        }
+    pub(crate) fn of(objects: Objects) -> Input {
+        Input::new(objects, Vec::new(), PodLimit::default(), Vec::new(), Intake::default())
     }
 
     /// Loads the cluster and the added objects into an engine. O(cluster).
@@ -620,73 +629,52 @@ impl Contents {
         let (mut writer, reader) = Engine::inline(godel.config(claims.as_ref()));
         let pending = self.put(&mut writer, godel)?;
         for object in added {
-            let name = format!("{} {}", object.kind().as_str(), object.name());
-            let put = writer.put_object(object);
-            put.map_err(|error| CommandError::Refused { object: name, error })?;
+            put(&mut writer, object)?;
         }
+        self.contents.allow_disruptions(&mut writer, &pending)?;
         writer.publish();
-        self.allow_disruptions(&mut writer, &pending)?;
-        Ok(Loaded { contents: self, cluster: reader.snapshot(), pending, claims })
+        let pending = PodList::of(pending, &PodList::default());
+        Ok(Loaded { contents: self.contents, cluster: reader.snapshot(), pending, claims })
     }
 
     /// The controller of the pods' claims, if there are any.
-    pub(crate) fn claims(&self) -> Option<ClaimController> {
-        let Objects { devices, pods, .. } = &*self.objects;
-        ClaimController::of(devices, pods, self.controllers())
+    fn claims(&self) -> Option<ClaimController> {
+        let Contents { rest, .. } = &self.contents;
+        ClaimController::of(&rest.devices, &self.objects.pods, &rest.controllers)
     }
 
-    /// The contents without the pods that controllers lacked.
+    /// The input without the pods that controllers lacked.
     #[cfg(feature = "cluster")]
-    pub(crate) fn as_read(&self) -> Contents {
-        let mut contents = self.clone();
-        contents.notes.retain(|note| !note.starts_with(CREATED));
-        if !self.objects.created.is_empty() {
-            let Objects { pods, created, .. } = contents.objects_mut();
-            pods.retain(|pod| !created.contains(&pod.uid));
-            created.clear();
+    pub(crate) fn as_read(&self) -> Input {
+        let mut input = self.clone();
+        input.contents.notes.retain(|note| !note.starts_with(CREATED));
+        let created = std::mem::take(&mut input.contents.rest.created);
+        if !created.is_empty() {
+            input.objects_mut().pods.retain(|pod| !created.contains(&pod.uid));
         }
-        contents
+        input
     }
 
-    /// The same contents with other controllers.
-    #[cfg(feature = "cluster")]
-    pub(crate) fn with_controllers(&self, controllers: Vec<PodController>) -> Contents {
-        Contents { controllers: Some(controllers.into()), ..self.clone() }
-    }
-
-    /// All pods.
-    pub(crate) fn pods(&self) -> &[Pod] {
-        &self.objects.pods
-    }
-
-    /// All objects.
+    /// The objects without those of [`Input::contents`].
     pub(crate) fn objects(&self) -> &Objects {
         &self.objects
     }
 
-    /// The objects, to be corrected before they are loaded.
+    /// The objects without those of [`Input::contents`], to be corrected before they are loaded.
     pub(crate) fn objects_mut(&mut self) -> &mut Objects {
         Arc::make_mut(&mut self.objects)
     }
 
-    /// The objects of dynamic resource allocation.
-    pub(crate) fn devices(&self) -> &DeviceObjects {
-        &self.objects.devices
+    /// The controllers, to be corrected before they are loaded.
+    pub(crate) fn controllers_mut(&mut self) -> &mut Vec<PodController> {
+        Arc::make_mut(&mut self.contents.rest.controllers)
     }
 
-    /// The pod controllers, whose daemon sets add pods to new nodes.
-    pub(crate) fn controllers(&self) -> &[PodController] {
-        self.controllers.as_deref().unwrap_or(&self.objects.controllers)
-    }
-
-    /// The limits of the disruption budgets.
-    pub(crate) fn budget_limits(&self) -> &[portolan_k8s::BudgetLimit] {
-        &self.objects.budget_limits
-    }
-
-    /// Facts about the pods that the scheduler does not read.
-    pub(crate) fn facts(&self) -> &PodFacts {
-        &self.objects.facts
+    /// The objects that decide which pods controllers lack. O(cluster).
+    pub(crate) fn existing(&self) -> Objects {
+        let mut objects = Objects::clone(&self.objects);
+        objects.controllers = self.contents.controllers().to_vec();
+        objects
     }
 
     /// The pods of another file, including the pods of its controllers, with the classes of the cluster.
@@ -703,27 +691,157 @@ impl Contents {
         objects.missing.clear();
         intake.count(&objects);
         strict.check(intake)?;
-        self.limit.expand(0, &mut objects, &Objects::default())?;
+        self.contents.limit.expand(0, &mut objects, &Objects::default())?;
         Ok((objects.pods, objects.devices))
+    }
+
+    /// Adds everything to an empty engine; returns the pending pods.
+    fn put(&self, writer: &mut Writer, godel: &Godel) -> Result<Vec<Pod>, CommandError> {
+        let Objects { objects, nodes, .. } = &*self.objects;
+        let (placed, pending) = self.partition(godel)?;
+        let applied = writer.load(objects.clone(), nodes.clone(), placed);
+        if let Some((object, error)) = applied.rejected.into_iter().next() {
+            return Err(rejected(object, error));
+        }
+        Ok(pending)
+    }
+
+    /// The pods that are on a node, and the others. Refuses nodes and pods that occur twice.
+    fn partition(&self, godel: &Godel) -> Result<(Vec<Pod>, Vec<Pod>), CommandError> {
+        let Objects { nodes, pods, .. } = &*self.objects;
+        let mut names = HashSet::new();
+        if let Some(node) = nodes.iter().find(|node| !names.insert(&node.name)) {
+            return Err(duplicate_node(&self.contents.files(), &node.name));
+        }
+        let mut keys = HashSet::new();
+        if let Some(pod) = pods.iter().find(|pod| !keys.insert((pod.namespace(), &pod.name))) {
+            return Err(duplicate_pod(&self.contents.files(), pod));
+        }
+        let is_placed = |pod: &Pod| {
+            pod.node_name.as_ref().is_some_and(|node| !node.is_empty()) || godel.is_assumed(pod)
+        };
+        Ok(pods.iter().cloned().partition(is_placed))
+    }
+}
+
+/// Adds or replaces an object.
+fn put(writer: &mut Writer, object: Object) -> Result<(), CommandError> {
+    let name = format!("{} {}", object.kind().as_str(), object.name());
+    let put = writer.put_object(object);
+    put.map(drop).map_err(|error| CommandError::Refused { object: name, error })
+}
+
+/// The error for an object that an engine refuses.
+fn rejected(object: String, error: EventError) -> CommandError {
+    match error {
+        EventError::AlreadyAdded { uid } => CommandError::Usage(format!(
+            "{object} has the uid {uid} of another pod: pass each pod once"
+        )),
+        error => CommandError::Refused { object, error },
+    }
+}
+
+impl Contents {
+    /// The files of the cluster and those that are added to it.
+    pub(crate) fn files(&self) -> Vec<&Path> {
+        self.files.iter().map(PathBuf::as_path).collect()
+    }
+
+    /// Adds the pods that the controllers would create if each had one more replica than in the cluster. A daemon set
+    /// has no further pods.
+    pub(crate) fn add_replica(&mut self, existing: &Objects, added: &mut Added) {
+        let mut larger = Objects::default();
+        for controller in &added.controllers {
+            let is_same = |it: &&PodController| {
+                (it.kind, &it.namespace, &it.name)
+                    == (controller.kind, &controller.namespace, &controller.name)
+            };
+            let known = self.controllers().iter().filter(is_same).map(|it| it.replicas).max();
+            let mut controller = controller.clone();
+            controller.replicas = known.unwrap_or(0) + 1;
+            larger.controllers.push(controller);
+        }
+        larger.expand_in(existing);
+        if let (Some(_), Some(first)) = (larger.pods.first(), added.controllers.first()) {
+            self.notes.push(format!(
+                "the cluster has all pods of {}: evaluated as if it had one more replica",
+                named(first)
+            ));
+        }
+        if !(self.admission().is_empty() && larger.admission.is_empty()) {
+            Arc::make_mut(&mut self.rest.admission).extend(&larger.admission);
+        }
+        added.pods = larger.pods;
+        added.objects.extend(larger.objects);
+    }
+
+    /// Why there is no pod to evaluate: neither the file nor one more replica of the controllers adds any.
+    pub(crate) fn no_pod(&self, controllers: &[PodController], existing: &Objects) -> String {
+        let owned = controllers.iter().find_map(|by| {
+            let pod = existing.pods.iter().find(|pod| by.owns(&pod.template))?;
+            Some((by, pod))
+        });
+        match owned {
+            Some((by, pod)) => format!(
+                "the cluster has all pods of {}: pass one of them, such as --pod {}",
+                named(by),
+                pod.key()
+            ),
+            None if self.intake.has_finished_pods() => {
+                "no pods found that have not finished: pass a file with another pod".to_owned()
+            }
+            None => "no pods found: pass a file with a pod".to_owned(),
+        }
+    }
+
+    /// The same contents with other controllers.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn with_controllers(&self, controllers: Vec<PodController>) -> Contents {
+        let rest = Rest { controllers: controllers.into(), ..self.rest.clone() };
+        Contents { rest, ..self.clone() }
+    }
+
+    /// The objects of dynamic resource allocation.
+    pub(crate) fn devices(&self) -> &DeviceObjects {
+        &self.rest.devices
+    }
+
+    /// The pod controllers, whose daemon sets add pods to new nodes.
+    pub(crate) fn controllers(&self) -> &[PodController] {
+        &self.rest.controllers
+    }
+
+    /// The limits of the disruption budgets.
+    pub(crate) fn budget_limits(&self) -> &[portolan_k8s::BudgetLimit] {
+        &self.rest.budget_limits
+    }
+
+    /// Facts about the pods that the scheduler does not read.
+    pub(crate) fn facts(&self) -> &PodFacts {
+        &self.rest.facts
     }
 
     /// Decides whether new pods are admitted.
     pub(crate) fn admission(&self) -> &portolan_k8s::Admission {
-        &self.objects.admission
+        &self.rest.admission
     }
 
     /// The pods that controllers lack and create in steps.
     pub(crate) fn created(&self) -> &HashSet<Uid> {
-        &self.objects.created
+        &self.rest.created
     }
 
     /// Computes the disruptions that budgets without a status allow, as the disruption
-    /// controller would.
-    fn allow_disruptions(&self, writer: &mut Writer, pending: &[Pod]) -> Result<(), CommandError> {
+    /// controller would. Returns how many budgets changed.
+    fn allow_disruptions(
+        &self,
+        writer: &mut Writer,
+        pending: &[Pod],
+    ) -> Result<usize, CommandError> {
         let limits = self.budget_limits().iter().filter(|limit| !limit.has_status);
         let limits: Vec<&BudgetLimit> = limits.collect();
         if limits.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
         let scales = Scales::of(self.controllers());
         let mut budgets = Vec::new();
@@ -743,43 +861,17 @@ impl Contents {
             let pods = counts.iter().map(|(template, counts)| (&**template, *counts));
             let allowed = limit.health(pods, &scales).map_or(0, |health| health.margin().max(0));
             let disruptions_allowed = i32::try_from(allowed).unwrap_or(i32::MAX);
-            budgets.push(PodDisruptionBudget { disruptions_allowed, ..(**budget).clone() });
+            if budget.disruptions_allowed != disruptions_allowed {
+                budgets.push(PodDisruptionBudget { disruptions_allowed, ..(**budget).clone() });
+            }
         }
+        let changed = budgets.len();
         for budget in budgets {
             let object = format!("budget {}", budget.name);
             let put = writer.put_object(Object::from(budget));
             put.map_err(|error| CommandError::Refused { object, error })?;
         }
-        writer.publish();
-        Ok(())
-    }
-
-    /// Adds everything to an empty engine; returns the pending pods.
-    fn put(&self, writer: &mut Writer, godel: &Godel) -> Result<Vec<Pod>, CommandError> {
-        let Objects { objects, nodes, pods, .. } = &*self.objects;
-        let mut names = HashSet::new();
-        if let Some(node) = nodes.iter().find(|node| !names.insert(&node.name)) {
-            return Err(duplicate_node(&self.files(), &node.name));
-        }
-        let mut keys = HashSet::new();
-        if let Some(pod) = pods.iter().find(|pod| !keys.insert((pod.namespace(), &pod.name))) {
-            return Err(duplicate_pod(&self.files(), pod));
-        }
-        let is_placed = |pod: &Pod| {
-            pod.node_name.as_ref().is_some_and(|node| !node.is_empty()) || godel.is_assumed(pod)
-        };
-        let (placed, pending): (Vec<Pod>, Vec<Pod>) = pods.iter().cloned().partition(is_placed);
-        let applied = writer.load(objects.clone(), nodes.clone(), placed);
-        if let Some((object, error)) = applied.rejected.into_iter().next() {
-            return Err(match error {
-                EventError::AlreadyAdded { uid } => CommandError::Usage(format!(
-                    "{object} has the uid {uid} of another pod: pass each pod once"
-                )),
-                error => CommandError::Refused { object, error },
-            });
-        }
-        writer.publish();
-        Ok(pending)
+        Ok(changed)
     }
 }
 

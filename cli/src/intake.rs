@@ -32,7 +32,7 @@ struct Ignored {
 }
 
 /// The inputs of a command.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Intake {
     read: BTreeMap<String, usize>,
     ignored: Vec<Ignored>,

@@ -24,6 +24,7 @@ mod metrics;
 mod names;
 mod output;
 mod page;
+mod pod_list;
 mod policy;
 mod random;
 mod replacement;

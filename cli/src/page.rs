@@ -18,6 +18,7 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("api.js", include_str!("page/api.js")),
     ("chart.js", include_str!("page/chart.js")),
     ("clock.js", include_str!("page/clock.js")),
+    ("difference.js", include_str!("page/difference.js")),
     ("dom.js", include_str!("page/dom.js")),
     ("duel.js", include_str!("page/duel.js")),
     ("explain.js", include_str!("page/explain.js")),
@@ -49,6 +50,7 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("stranded.js", include_str!("page/stranded.js")),
     ("studio.js", include_str!("page/studio.js")),
     ("tiles.js", include_str!("page/tiles.js")),
+    ("times.js", include_str!("page/times.js")),
     ("upgrade.js", include_str!("page/upgrade.js")),
 ];
 

@@ -28,9 +28,9 @@ const ENTRY: &str = "resource.kubernetes.io/pod-claim-name";
 #[derive(Clone)]
 pub(crate) struct ClaimController {
     devices: Devices,
-    templates: HashMap<(Name, Name), Arc<ResourceClaimTemplate>>,
+    templates: Arc<HashMap<(Name, Name), Arc<ResourceClaimTemplate>>>,
     /// The generated claims of the pods that exist.
-    generated: HashMap<Uid, GeneratedClaims>,
+    generated: Arc<HashMap<Uid, GeneratedClaims>>,
 }
 
 impl ClaimController {
@@ -50,15 +50,28 @@ impl ClaimController {
         }
         (has_claims || !objects.is_empty()).then(|| ClaimController {
             devices: objects.store(),
-            templates: objects.templates_by_name(),
-            generated,
+            templates: objects.templates_by_name().into(),
+            generated: generated.into(),
         })
+    }
+
+    /// The same controller with the devices of an engine, sharing what is equal with an older one.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn sharing(self, devices: Devices, before: &ClaimController) -> ClaimController {
+        let mut shared = ClaimController { devices, ..self };
+        if shared.templates == before.templates {
+            shared.templates = before.templates.clone();
+        }
+        if shared.generated == before.generated {
+            shared.generated = before.generated.clone();
+        }
+        shared
     }
 
     /// The controller with further templates of claims.
     pub(crate) fn with_templates(&self, objects: &DeviceObjects) -> ClaimController {
         let mut all = self.clone();
-        all.templates.extend(objects.templates_by_name());
+        Arc::make_mut(&mut all.templates).extend(objects.templates_by_name());
         all
     }
 
@@ -95,7 +108,7 @@ impl ClaimController {
             return (pod.clone(), events);
         }
         let statuses: GeneratedClaims = statuses.into();
-        self.generated.insert(pod.uid.clone(), statuses.clone());
+        Arc::make_mut(&mut self.generated).insert(pod.uid.clone(), statuses.clone());
         (Pod { claim_statuses: Some(statuses), ..pod.clone() }, events)
     }
 
@@ -122,7 +135,9 @@ impl ClaimController {
     pub(crate) fn release(&mut self, pod: &Pod, devices: &Devices) -> Vec<DeviceEvent> {
         let mut events = Vec::new();
         let claims = devices.claims();
-        let statuses = self.generated.remove(&pod.uid);
+        let is_known = self.generated.contains_key(&pod.uid);
+        let statuses = is_known.then(|| Arc::make_mut(&mut self.generated).remove(&pod.uid));
+        let statuses = statuses.flatten();
         let generated = statuses.iter().flat_map(|statuses| statuses.iter());
         let generated =
             generated.filter_map(|(_, name)| claims.get(pod.namespace(), name.as_ref()?));

@@ -182,8 +182,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     let file = Some(PathBuf::from(asked))
         .filter(|file| !arguments.pending && (file.is_file() || input::is_standard_input(file)));
     let files: Vec<PathBuf> = file.iter().cloned().collect();
-    let (mut contents, mut added) =
-        cluster::contents_with(&arguments.from, &arguments.godel, &files)?;
+    let (mut input, mut added) = cluster::read_with(&arguments.from, &arguments.godel, &files)?;
     let config = Arc::new(arguments.config.source().read()?);
     let rules = Rules { config, godel: Arc::new(arguments.godel.clone()), seed: 1 };
     let inquiry = Inquiry {
@@ -195,12 +194,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
         records: arguments.html.is_wanted(),
     };
 
-    let warned = contents.intake.clone();
+    let warned = input.contents.intake.clone();
     // They may be the cause of an error.
     let warn = |_: &CommandError| warned.print_warnings();
-    let of_file = file.map(|file| subject::of_file(&file, &mut contents, &mut added));
+    let of_file = file.map(|file| subject::of_file(&file, &mut input, &mut added));
     let of_file = of_file.transpose().inspect_err(warn)?;
-    let mut loaded = contents.load(&arguments.godel, added.objects)?;
+    let mut loaded = input.load(&arguments.godel, added.objects)?;
     loaded.create_claims()?;
     let Report { text, record } = match of_file {
         _ if arguments.pending => inquiry.pending(&loaded)?,

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use portolan::model::{Name, Pod, Requests};
-use portolan_k8s::{PodController, Scales};
+use portolan_k8s::{Objects, PodController, Scales};
 
-use crate::cluster::{Added, Contents, Loaded};
+use crate::cluster::{Added, Contents, Input, Loaded};
 use crate::error::CommandError;
 use crate::names::did_you_mean;
 use crate::targets::{Candidate, Finder, Reference};
@@ -30,19 +30,21 @@ impl Subject {
 /// replica.
 pub(super) fn of_file(
     file: &Path,
-    contents: &mut Contents,
+    input: &mut Input,
     added: &mut Added,
 ) -> Result<Subject, CommandError> {
-    if added.pods.is_empty() {
-        if let Some(((namespace, name), phase)) = added.facts.finished().next() {
-            return Ok(Subject::Finished(format!("{namespace}/{name}"), phase.clone()));
-        }
-        contents.add_replica(added);
+    if let Some(pod) = added.pods.first() {
+        return Ok(Subject::of(pod.clone(), &input.contents, added));
     }
+    if let Some(((namespace, name), phase)) = added.facts.finished().next() {
+        return Ok(Subject::Finished(format!("{namespace}/{name}"), phase.clone()));
+    }
+    let existing = input.existing();
+    input.contents.add_replica(&existing, added);
     match added.pods.first() {
-        Some(pod) => Ok(Subject::of(pod.clone(), contents, added)),
+        Some(pod) => Ok(Subject::of(pod.clone(), &input.contents, added)),
         None => {
-            let what = contents.no_pod(&added.controllers);
+            let what = input.contents.no_pod(&added.controllers, &existing);
             Err(CommandError::File { file: file.to_owned(), what })
         }
     }
@@ -109,17 +111,18 @@ fn of_controller(
     let controller = target.controller.cloned();
     let placed = target.pods.first().cloned();
     if let Some(controller) = controller {
+        let existing = loaded.existing();
         added.controllers = vec![controller];
-        contents.add_replica(added);
+        contents.add_replica(&existing, added);
         return match added.pods.first() {
             Some(pod) => Ok(Subject::of(pod.clone(), contents, added)),
-            None => Err(CommandError::Usage(contents.no_pod(&added.controllers))),
+            None => Err(CommandError::Usage(contents.no_pod(&added.controllers, &existing))),
         };
     }
     // The template of a controller that is not in the input is not known.
     match placed {
         Some(pod) => Ok(Subject::of(pod, contents, added)),
-        None => Err(CommandError::Usage(contents.no_pod(&[]))),
+        None => Err(CommandError::Usage(contents.no_pod(&[], &Objects::default()))),
     }
 }
 
@@ -134,7 +137,10 @@ fn requests(pod: &Pod, contents: &Contents, added: &Added) -> Option<Requests> {
 }
 
 fn not_found(asked: &str, (namespace, name): (&str, &str), loaded: &Loaded) -> CommandError {
-    let known: Vec<Name> = loaded.contents.pods().iter().map(Pod::key).collect();
+    let placed = loaded.cluster.nodes().flat_map(|node| node.pods());
+    let placed = placed.map(|pod| Name::from(format!("{}/{}", pod.namespace(), pod.name())));
+    let mut known: Vec<Name> = placed.chain(loaded.pending.iter().map(Pod::key)).collect();
+    known.sort();
     let has_name = |it: &&Name| it.split_once('/').is_some_and(|(_, it)| it == name);
     let near = did_you_mean(&format!("{namespace}/{name}"), known.iter().map(|name| &**name));
     let near = match known.iter().find(has_name) {

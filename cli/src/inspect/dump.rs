@@ -102,7 +102,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
         let known = namespaces(&loaded);
         if !known.contains(&**namespace) {
             let near = did_you_mean(namespace, known.iter().map(|name| &**name));
-            loaded.contents.intake.warn(&format!("namespace {namespace} has no objects: {near}"));
+            Arc::make_mut(&mut loaded.contents.intake)
+                .warn(&format!("namespace {namespace} has no objects: {near}"));
         }
     }
     let shown = Shown {
@@ -391,7 +392,7 @@ fn pods(loaded: &Loaded, shown: &Shown<'_>) -> String {
     for pod in placed {
         add(&pod.to_pod(), pod.state().as_str(), pod.node().name());
     }
-    for pod in &loaded.pending {
+    for pod in loaded.pending.iter() {
         add(pod, &state(pod), "");
     }
     shown.list("pod", &listed, right(table, &[3, 4, 5]).trim_fmt())

@@ -1,6 +1,7 @@
 //! Reads the objects of a running cluster, for the commands that otherwise read files.
 
-use portolan_kube::api::{Connection, Limits, Resource};
+use portolan_kube::api::{Api, Connection, Limits, Resource};
+use portolan_kube::mirror::{Copies, Pauses};
 
 use crate::error::CommandError;
 use crate::server::{Fetched, Server};
@@ -51,12 +52,23 @@ const KINDS: [Resource; 22] = [
     RESOURCE_CLAIM_TEMPLATES,
 ];
 
+async fn open(server: &Server) -> Result<Api, CommandError> {
+    let opened = server.connection().open(Limits::default()).await;
+    opened.map_err(|error| live(format!("{error}: or read files with -f")))
+}
+
+/// Lists all objects of the cluster, and follows them from then on.
+pub(crate) async fn follow(server: &Server) -> Result<Copies, CommandError> {
+    let copies = Copies::start(&open(server).await?, &KINDS, &Pauses::default()).map_err(live)?;
+    copies.listed().await.map_err(live)?;
+    Ok(copies)
+}
+
 /// Lists all objects of the cluster. The lists are read one after the other, so an object may refer to one that was
 /// created or deleted in between.
 pub(crate) fn fetch(server: &Server) -> Result<Fetched, CommandError> {
     runtime()?.block_on(async {
-        let opened = server.connection().open(Limits::default()).await;
-        let api = opened.map_err(|error| live(format!("{error}: or read files with -f")))?;
+        let api = open(server).await?;
         let mut fetched = Fetched { lists: Vec::new(), notes: Vec::new() };
         for kind in KINDS {
             let path = kind.collection(None);

@@ -1,7 +1,7 @@
 // Questions to the server, or to the answers of a file. Every answer is JSON; every failure is a `Problem`.
 
 import { recorded } from './recorded.js';
-import { session } from './route.js';
+import { generation, session } from './route.js';
 
 /** A problem document (RFC 9457), or a failure of the connection in the same form. */
 export class Problem extends Error {
@@ -18,14 +18,17 @@ export const post = (path, body, options) => ask('POST', path, body, options);
 export const drop = (path, options) => ask('DELETE', path, undefined, options);
 
 /**
- * Asks about the cluster of the active session. An aborted request rejects with an `AbortError`.
+ * Asks about the cluster of the active session, or of the time that is shown. An aborted request rejects with an `AbortError`.
  *
  * Paths are relative to the page, so a proxy may serve it under a prefix.
  */
 async function ask(method, path, body, { signal } = {}) {
-  // Sessions and logins are not part of one; a new session names its parent in the body.
-  const id = path === 'login' || path.startsWith('sessions') ? null : session();
-  const url = `api/v1/${path}${id ? `?session=${encodeURIComponent(id)}` : ''}`;
+  // Sessions, readings and logins are not part of one; a new session names where it begins in the body.
+  const isOutside = /^(sessions|generations|diff|login)/.test(path);
+  const id = isOutside ? null : session();
+  const at = isOutside ? null : generation();
+  const query = id ? `?session=${encodeURIComponent(id)}` : at !== null ? `?generation=${at}` : '';
+  const url = `api/v1/${path}${query}`;
   if (recorded) return recall(question(method, url, body));
   const headers = body === undefined ? {} : { 'Content-Type': 'application/json' };
   let response;

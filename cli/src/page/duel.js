@@ -4,7 +4,7 @@
 
 import { Latest, post } from './api.js';
 import { announce, answer, bar, count, el, empty, failure, fill, percent, table, whole } from './dom.js';
-import { go, session } from './route.js';
+import { go, place, session } from './route.js';
 import { brief } from './sessions.js';
 import { share } from './share.js';
 
@@ -136,7 +136,7 @@ export default function create(root) {
 
   function show(params) {
     const question = parse(params.compare);
-    const key = JSON.stringify([session(), params.compare]);
+    const key = JSON.stringify([place(), params.compare]);
     split.classList.toggle('answered', Boolean(params.compare));
     if (question) {
       set(question);

@@ -1,6 +1,7 @@
 // Fleet: a tile a node, by zone and pool; search, selection, stranded capacity and headroom.
 
 import { get, Latest } from './api.js';
+import { differences } from './difference.js';
 import {
   amount,
   announce,
@@ -20,17 +21,19 @@ import { headroom } from './headroom.js';
 import { FleetMap } from './map.js';
 import { panel } from './node.js';
 import { recorded } from './recorded.js';
-import { go, note, route, session } from './route.js';
+import { go, note, place, route } from './route.js';
 import { FREE, FULL, strand } from './stranded.js';
-import { CORDONED, STRANDED, swatch, TAINTED } from './tiles.js';
+import { ADDED, CORDONED, EMPTIER, FULLER, STRANDED, swatch, TAINTED } from './tiles.js';
 
 /** The largest selection that is kept in the address. */
 const LINKED = 60;
 
-export default function create(root) {
+export default function create(root, times) {
   const latest = new Latest();
+  const latestDifference = new Latest();
   let fleet = null;
-  let loaded; // The session whose nodes are shown.
+  let loaded; // The place whose nodes are shown.
+  let difference = null; // From the reading that the shown one is compared with.
   let names = []; // Of the nodes, in their order.
   let index = new Map(); // The place of a node by its name.
   let selected = new Set();
@@ -72,6 +75,7 @@ export default function create(root) {
     },
   });
   const stranded = el('p', { class: 'stranded', id: 'stranded' });
+  const compared = el('div', { class: 'compared', role: 'status', hidden: true });
   const canvas = el('canvas', {
     tabindex: 0,
     role: 'application',
@@ -117,6 +121,7 @@ export default function create(root) {
       el('label', { class: 'check' }, asTable, 'Table'),
     ),
     stranded,
+    compared,
     el(
       'div',
       { class: 'split' },
@@ -145,11 +150,14 @@ export default function create(root) {
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => fleet && explain());
 
   async function load() {
-    loaded = session();
+    loaded = place();
     if (!fleet) fill(state, loading('Loading the nodes…'));
     try {
-      const next = await latest.run((signal) => get('nodes', { signal }));
+      const [next, found] = (await latest.run(async (signal) =>
+        Promise.all([get('nodes', { signal }), differ()]),
+      )) ?? [];
       if (!next) return;
+      difference = found;
       fleet = next;
       fill(state, fleet.nodes.length === 0 && empty('No nodes', 'The cluster has no nodes.'));
       body.hidden = fleet.nodes.length === 0;
@@ -182,6 +190,7 @@ export default function create(root) {
         (it.is_cordoned ? CORDONED : 0) | (tainted(it) ? TAINTED : 0) | (waste.nodes.has(at) ? STRANDED : 0),
     );
     map.set(nodes, resources, fleet.flags);
+    fleet.states = fleet.flags;
     selected = new Set(kept.map((name) => index.get(name)).filter((at) => at !== undefined));
     map.select(selected);
     fill(
@@ -205,6 +214,24 @@ export default function create(root) {
     choose();
   }
 
+  /** The difference from the reading that the shown one is compared with, or null. */
+  async function differ() {
+    const pair = await times?.compared();
+    if (!pair) return null;
+    const path = `diff?from=${pair.from.generation}&to=${pair.to.generation}`;
+    const found = await latestDifference.run((signal) => get(path, { signal }));
+    return found ? { ...found, since: pair.from } : null;
+  }
+
+  /** Shows how the nodes differ. */
+  function mark() {
+    const changes = differences(compared, difference, by.value, index);
+    fleet.flags = fleet.states.map((flags, at) => flags | (changes.get(at) ?? 0));
+    fleet.changed = difference && new Set(changes.keys());
+    map.flag(fleet.flags);
+    map.match(matches ?? fleet.changed);
+  }
+
   /** The place of the resource that fills the tiles. */
   function resourceAt() {
     return Math.max(
@@ -215,6 +242,7 @@ export default function create(root) {
 
   function color() {
     map.by(resourceAt());
+    mark();
     canvas.setAttribute(
       'aria-label',
       `Map of ${count(fleet.nodes.length, 'node')}, filled by ${by.value}. Tick Table for the same as a table.`,
@@ -236,6 +264,7 @@ export default function create(root) {
       entry(STRANDED, 'stranded'),
       entry(CORDONED, 'cordoned'),
       entry(TAINTED, 'tainted'),
+      difference && [entry(ADDED, 'added'), entry(FULLER, 'fuller'), entry(EMPTIER, 'emptier')],
     );
   }
 
@@ -245,7 +274,7 @@ export default function create(root) {
     const fields = ({ name, zone, pool, taints }) => [name, zone, pool, ...taints];
     const isMatch = (it) => fields(it).some((field) => field?.toLowerCase().includes(text));
     matches = text ? new Set(fleet.nodes.flatMap((it, at) => (isMatch(it) ? [at] : []))) : null;
-    map.match(matches);
+    map.match(matches ?? fleet.changed);
     found.textContent = matches ? `${whole(matches.size)} of ${count(fleet.nodes.length, 'node')}` : '';
     pick.hidden = recorded !== null || !matches?.size;
     arrange();
@@ -303,7 +332,9 @@ export default function create(root) {
   }
 
   function states(node, flags) {
-    return [flags & STRANDED && 'stranded', node.is_cordoned && 'cordoned', ...node.taints].filter(Boolean);
+    const changes = [flags & ADDED && 'added', flags & FULLER && 'fuller', flags & EMPTIER && 'emptier'];
+    const states = [flags & STRANDED && 'stranded', node.is_cordoned && 'cordoned'];
+    return [...changes, ...states, ...node.taints].filter(Boolean);
   }
 
   function hover(node, at, isKeyboard) {
@@ -415,7 +446,8 @@ export default function create(root) {
         if (node >= 0) map.reveal(node);
       }
     };
-    const isNew = !fleet || loaded !== session();
+    const isOther = before.with !== next.with;
+    const isNew = !fleet || loaded !== place() || isOther;
     if (isNew) load().then(follow);
     else {
       find();

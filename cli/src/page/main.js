@@ -6,9 +6,10 @@
 
 import { get, Latest } from './api.js';
 import { answer, bar, brief, count, el, fill, percent, used, whole } from './dom.js';
-import { href, route, session, VIEWS } from './route.js';
+import { href, place, route, session, VIEWS } from './route.js';
 import { admit } from './login.js';
 import { banner } from './sessions.js';
+import { Times } from './times.js';
 import duel from './duel.js';
 import fleet from './fleet.js';
 import pending from './pending.js';
@@ -18,29 +19,31 @@ import resilience from './resilience.js';
 const create = { fleet, pending, 'what-if': studio, resilience, duel };
 const views = {};
 const newest = new Latest();
-const EVERY = 30_000; // Milliseconds until the summary is read again: a failed reading causes no event.
-let last = { view: null, session: undefined };
+const AGAIN = 5_000; // Milliseconds until a refused event stream is opened again.
+let times;
+let last = { view: null, place: undefined };
 let shown = null; // The reading that the views show or load: its generation and time.
 let summarized; // The newest summary, as a promise.
 
 function open() {
   const { view, params } = route();
-  const now = params.session ?? null;
+  const now = place();
   for (const id of VIEWS) document.getElementById(id).hidden = id !== view;
   for (const link of document.querySelectorAll('nav a')) {
     link.href = href(link.dataset.view);
     if (link.dataset.view === view) link.setAttribute('aria-current', 'page');
     else link.removeAttribute('aria-current');
   }
-  if (now !== last.session) {
+  times.show();
+  if (now !== last.place) {
     identify();
     summarized = summarize().then(follow);
   }
   const moved = view !== last.view && last.view !== null;
-  last = { view, session: now };
+  last = { view, place: now };
   const root = document.getElementById(view);
   document.title = `${root.querySelector('h1').textContent} · portolan`;
-  views[view] ??= create[view](root);
+  views[view] ??= create[view](root, times);
   const isLoading = views[view].show(params);
   if (stale.delete(view) && !isLoading) views[view].refresh?.(announced);
   // The focus follows a navigation, so that a screen reader begins to read the new view.
@@ -89,7 +92,7 @@ function summarize(isRefresh = false) {
   );
 }
 
-/** Shows why the source could not be read again. An older server does not know. */
+/** Shows why the source could not be read again. */
 function trouble(error) {
   const box = document.getElementById('trouble');
   box.hidden = !error;
@@ -99,9 +102,9 @@ function trouble(error) {
   box.dataset.text = text;
 }
 
-/** Remembers the reading of a summary that the views follow. A session has its own. */
+/** Remembers the reading of a summary that the views follow. A session and an older reading do not follow. */
 function follow(found) {
-  if (found && !session()) shown = found;
+  if (found && place() === null) shown = found;
   return found;
 }
 
@@ -137,7 +140,7 @@ function notes(all) {
 }
 
 // A cluster may change hundreds of times a second; the page follows it at most every two seconds, one refresh after the
-// other, and not while it is hidden. A session does not change. Views that are not open follow when they are opened.
+// other, and not while it is hidden. Sessions and older readings do not change. Views that are not open follow when they are opened.
 const stale = new Set();
 let announced = null; // The generation of the newest event.
 let isNewer = false;
@@ -147,12 +150,12 @@ async function changed() {
   VIEWS.forEach((view) => views[view] && stale.add(view));
   if (isFollowing) return;
   isFollowing = true;
-  while (isNewer && !session()) {
+  while (isNewer && place() === null) {
     await new Promise((done) => setTimeout(done, 2000));
     if (document.hidden)
       await new Promise((done) => document.addEventListener('visibilitychange', done, { once: true }));
     isNewer = false;
-    if (session()) break;
+    if (place() !== null) break;
     const { view } = route();
     stale.delete(view);
     await (summarized = summarize(true).then(follow));
@@ -171,27 +174,21 @@ function listen() {
   } else if (!events || events.readyState === EventSource.CLOSED) {
     events = new EventSource('api/v1/events');
     events.addEventListener('generation', async ({ data }) => {
-      announced = JSON.parse(data).generation;
+      const reading = JSON.parse(data);
+      announced = reading.generation;
+      times.add(reading);
       await summarized;
-      if (announced !== shown?.generation) changed();
+      // A server that has restarted counts its generations from the beginning.
+      if (announced !== shown?.generation || reading.taken !== shown.taken) changed();
     });
-    // The server may have restarted, and then counts its generations from the beginning.
     events.addEventListener('error', () => {
-      shown = null;
+      if (events?.readyState !== EventSource.CLOSED) return;
       // The server refuses: if the login has ended, this question notices it.
-      if (events.readyState === EventSource.CLOSED) get('summary').catch(() => {});
+      get('summary').catch(() => {});
+      setTimeout(listen, AGAIN);
     });
+    events.addEventListener('failure', ({ data }) => trouble(JSON.parse(data).error));
   }
-}
-
-/** Shows a reading that failed, or a server that has restarted while the page was hidden. */
-async function check() {
-  listen();
-  // A question about a session would keep it alive.
-  if (document.hidden || session() || isFollowing) return;
-  const found = await summarize(true);
-  const isOther = found?.generation === shown?.generation && found?.taken !== shown?.taken;
-  if (isOther && !session()) changed();
 }
 
 document.getElementById('skip').addEventListener('click', (event) => {
@@ -201,8 +198,8 @@ document.getElementById('skip').addEventListener('click', (event) => {
 admit(() => {
   addEventListener('hashchange', open);
   addEventListener('missing', identify);
-  document.addEventListener('visibilitychange', check);
-  setInterval(check, EVERY);
+  document.addEventListener('visibilitychange', listen);
+  times = new Times(document.getElementById('times'), open);
   listen();
   open();
 });

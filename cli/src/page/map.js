@@ -81,6 +81,12 @@ export class FleetMap {
     this.draw();
   }
 
+  /** Marks the nodes by new flags. */
+  flag(flags) {
+    this.#flags = flags;
+    this.draw();
+  }
+
   /** Dims the nodes that are not in the set; null shows all. */
   match(nodes) {
     this.#matches = nodes;

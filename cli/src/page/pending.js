@@ -4,7 +4,7 @@ import { get, isAnswered, Latest } from './api.js';
 import { answer, count, el, empty, fill, rest, LISTED, whole } from './dom.js';
 import { explanation } from './explain.js';
 import { recorded } from './recorded.js';
-import { go, href, session } from './route.js';
+import { go, href, place } from './route.js';
 
 export default function create(root) {
   const latest = new Latest();
@@ -47,7 +47,7 @@ export default function create(root) {
   if (recorded) root.querySelector('form').remove(); // It asks.
 
   async function load(isRefresh = false) {
-    loaded = session();
+    loaded = place();
     await answer(
       list,
       isRefresh ? null : 'Explaining the pending pods…',
@@ -111,7 +111,7 @@ export default function create(root) {
   }
 
   function show(params) {
-    const isNew = loaded !== session();
+    const isNew = loaded !== place();
     if (isNew) load();
     if (isNew || params.pod !== pod) {
       pod = params.pod ?? null;

@@ -5,7 +5,7 @@ import { announce, answer, count, el, empty, fill, whole } from './dom.js';
 import { findings as listed } from './findings.js';
 import { failures } from './outcome.js';
 import pools from './pools.js';
-import { session } from './route.js';
+import { place } from './route.js';
 
 /** The longest list of failures: the worst ones are what an operator acts on. */
 const WORST = 10;
@@ -128,7 +128,7 @@ export default function create(root) {
 
   /** Offers another audit: one of a large cluster takes seconds, and moves the findings that a person reads. */
   function offer() {
-    newer.hidden = session() !== null || audited === null || newest === null || audited === newest;
+    newer.hidden = place() !== null || audited === null || newest === null || audited === newest;
   }
 
   function refresh(generation) {
@@ -138,8 +138,8 @@ export default function create(root) {
 
   return {
     show() {
-      if (loaded === session()) return false;
-      loaded = session();
+      if (loaded === place()) return false;
+      loaded = place();
       latest.cancel();
       idle();
       upgrades.reset();
@@ -150,9 +150,9 @@ export default function create(root) {
   };
 }
 
-/** A session's cluster has no objects to be audited: the reason is an answer, not a failure. */
+/** A session or an older reading has no objects to be audited: the reason is an answer, not a failure. */
 function refused(problem) {
-  if (session() && problem.status === 422) return { refused: sentence(problem.detail ?? problem.title) };
+  if (place() !== null && problem.status === 422) return { refused: sentence(problem.detail ?? problem.title) };
   throw problem;
 }
 

@@ -1,6 +1,6 @@
 // The address is the state: `#/VIEW?session=ID&node=NAME&…`.
 //
-// A copied link restores the view, the session and the selection. The state is in the fragment, which browsers do not
+// A copied link restores the view, the session or the time, and the selection. The state is in the fragment, which browsers do not
 // send, so the names of nodes and pods stay out of the logs of proxies.
 
 /** The ids of the views in the order of the navigation; the first one is the default. */
@@ -18,10 +18,24 @@ export function session() {
   return route().params.session ?? null;
 }
 
-/** Returns the fragment of a view. The session is kept unless `params` has another one; null removes a parameter. */
+/** The generation of the older reading that is shown, or null for the newest one. A session has its own. */
+export function generation() {
+  const { session, generation } = route().params;
+  return session || !/^\d+$/.test(generation) ? null : Number(generation);
+}
+
+/** What the shown cluster is: a session, an older reading, or the newest one. Equal places have equal clusters. */
+export const place = () => session() ?? generation();
+
+/**
+ * Returns the fragment of a view. The session or the time is kept unless `params` has another one; null removes a
+ * parameter.
+ */
 export function href(view, params = {}) {
   const query = new URLSearchParams();
-  for (const [key, value] of Object.entries({ session: session(), ...params })) {
+  const all = { session: session(), generation: generation(), ...params };
+  if (all.session) all.generation = null;
+  for (const [key, value] of Object.entries(all)) {
     if (value !== null && value !== undefined && value !== '') query.set(key, value);
   }
   const text = query.toString();

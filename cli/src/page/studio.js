@@ -6,7 +6,7 @@ import { get, Latest, post } from './api.js';
 import { announce, answer, el, empty, failure, fill } from './dom.js';
 import { outcome } from './outcome.js';
 import { inWords, Question } from './question.js';
-import { go, session } from './route.js';
+import { generation, go, place, session } from './route.js';
 import { brief, enter, tree } from './sessions.js';
 import { share } from './share.js';
 
@@ -30,7 +30,7 @@ export default function create(root) {
     tree(sessions);
     // On a narrow screen an answer is above the form.
     split.classList.toggle('answered', Boolean(params.ask ?? session()));
-    const key = JSON.stringify([session(), params.ask]);
+    const key = JSON.stringify([place(), params.ask]);
     if (params.ask && question) ask(question);
     else if (params.ask) refuse();
     else if (key !== shown) previous();
@@ -85,7 +85,8 @@ export default function create(root) {
     button.disabled = true;
     button.setAttribute('aria-busy', 'true');
     try {
-      const found = await post('sessions', { ...question, ...(session() && { parent: session() }) });
+      const start = session() ? { parent: session() } : { generation: generation() };
+      const found = await post('sessions', { ...question, ...start });
       form.set({});
       enter(found.id, 'what-if');
     } catch (error) {

@@ -6,6 +6,10 @@
 export const CORDONED = 1;
 export const TAINTED = 2;
 export const STRANDED = 4;
+/** How a node differs from the reading that it is compared with. */
+export const ADDED = 8;
+export const FULLER = 16;
+export const EMPTIER = 32;
 
 export const STEPS = 10; // Colours from empty to full.
 export const OVER = STEPS; // Requests exceed the allocatable amount.
@@ -84,6 +88,34 @@ export function marks(context, colors, ratio, side, tiles) {
       context.lineTo(left + side, top);
     }
     context.stroke();
+  }
+  for (const flag of [ADDED, FULLER, EMPTIER]) sign(context, colors, ratio, side, flag, having(flag));
+}
+
+/** A sign in the middle of tiles: a plus, or a triangle that points up or down. */
+function sign(context, colors, ratio, side, flag, tiles) {
+  const size = Math.max(3 * ratio, Math.min(side * 0.5, 16 * ratio)) / 2;
+  const [arm, edge] = [size * 0.36, Math.max(1, size * 0.3)];
+  for (const [color, more] of [
+    [colors.paper, edge],
+    [colors.ink, 0],
+  ]) {
+    context.fillStyle = color;
+    context.beginPath();
+    for (const [, left, top] of tiles) {
+      const [x, y, reach] = [left + side / 2, top + side / 2, size + more];
+      if (flag === ADDED) {
+        context.rect(x - reach, y - arm - more, 2 * reach, 2 * (arm + more));
+        context.rect(x - arm - more, y - reach, 2 * (arm + more), 2 * reach);
+      } else {
+        const tip = flag === FULLER ? -1 : 1;
+        context.moveTo(x, y + tip * reach);
+        context.lineTo(x + reach, y - tip * reach);
+        context.lineTo(x - reach, y - tip * reach);
+        context.closePath();
+      }
+    }
+    context.fill();
   }
 }
 

@@ -19,6 +19,8 @@ use crate::files::openb::{self, Arrival, Priorities};
 use crate::input;
 use crate::intake::Intake;
 #[cfg(feature = "cluster")]
+use crate::pod_list::PodList;
+#[cfg(feature = "cluster")]
 use crate::replacement::is_of_node;
 use crate::resource_claims::ClaimController;
 use crate::text::count;
@@ -74,7 +76,7 @@ impl Workload {
     #[cfg(feature = "cluster")]
     pub(crate) fn of(
         existing: Existing,
-        pending: &[Pod],
+        pending: &PodList,
         creation: Creation,
         pods: Pods,
     ) -> Workload {
@@ -91,7 +93,7 @@ impl Workload {
                 arriving.push(Pod { node_name: None, nominated_node_name: None, ..pod });
             }
         }
-        arriving.extend_from_slice(pending);
+        arriving.extend(pending.iter().cloned());
         arriving.sort_by_cached_key(|pod| {
             (
                 Reverse(pod.template.priority),

@@ -4,6 +4,7 @@
 //! limited number waits for a thread; further ones are refused. If a client leaves, or waits too long, the simulation
 //! for it ends before its next decision. Other computations run to their end.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,11 +30,14 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
 use super::access::{self, Access, admit};
+use super::difference::Difference;
 use super::figures::{Figures, measure};
+use super::history::History;
 use super::page;
 use super::problem::Problem;
 use super::sessions::{NotAdded, Session, Sessions};
-use super::view::View;
+use super::view::{Reading, View};
+use crate::cluster::Input;
 use crate::compare::Contest;
 use crate::policy::Rules;
 use crate::what_if::Change;
@@ -54,7 +58,9 @@ pub(super) struct App {
     rules: Rules,
     /// The name of the cluster's source.
     source: String,
-    current: RwLock<Arc<View>>,
+    /// The current reading, and its objects as they were read, which the audit examines.
+    current: RwLock<(Arc<View>, Input)>,
+    pub(super) history: History,
     /// Why the source could not be read again, if it could not.
     error: RwLock<Option<String>>,
     /// The number of the current reading.
@@ -73,6 +79,8 @@ type Shared = State<Arc<App>>;
 struct Parameters {
     /// The session whose cluster is meant.
     session: Option<String>,
+    /// The reading that is meant.
+    generation: Option<u64>,
 }
 
 /// A query without parameters.
@@ -83,13 +91,14 @@ struct NoParameters {}
 type Answer = Result<Response, Problem>;
 
 impl App {
-    pub(super) fn new(rules: Rules, source: String, first: View) -> Arc<App> {
+    pub(super) fn new(rules: Rules, source: String, first: Reading, input: Input) -> Arc<App> {
         let threads = thread::available_parallelism().map_or(1, NonZero::get);
         Arc::new(App {
             rules,
             source,
             generation: watch::Sender::new(first.generation),
-            current: RwLock::new(Arc::new(first)),
+            current: RwLock::new((Arc::new(View::of(first.clone())), input)),
+            history: History::new(first),
             error: RwLock::default(),
             sessions: Sessions::default(),
             questions: Arc::new(Semaphore::new(MOST_QUESTIONS)),
@@ -99,32 +108,62 @@ impl App {
     }
 
     /// Shows a newer reading to all further questions.
-    pub(super) fn show(&self, view: View) {
-        let generation = view.generation;
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(view);
-        *self.error.write().unwrap_or_else(PoisonError::into_inner) = None;
+    pub(super) fn show(&self, reading: Reading, input: Input) {
+        let generation = reading.generation;
+        self.history.push(reading.clone());
+        let mut shown = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        let replaced = std::mem::replace(&mut *shown, (Arc::new(View::of(reading)), input));
+        drop(shown);
+        drop(replaced);
         self.generation.send_replace(generation);
     }
 
-    /// Shows why the newest reading is not the state of the source.
-    pub(super) fn fail(&self, error: String) {
+    /// Shows why the newest reading may not be the state of the source, or that it is.
+    pub(super) fn report(&self, error: Option<String>) {
         let mut shown = self.error.write().unwrap_or_else(PoisonError::into_inner);
-        if shown.as_ref() != Some(&error) {
-            tracing::warn!(error, "the cluster was not read again");
-            *shown = Some(error);
+        if *shown == error {
+            return;
         }
+        if let Some(error) = &error {
+            tracing::warn!(error, "the cluster was not read again");
+        }
+        *shown = error;
+        drop(shown);
+        self.generation.send_modify(|_| {});
+    }
+
+    fn error(&self) -> Option<String> {
+        self.error.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn current(&self) -> Arc<View> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 
     pub(super) fn generation(&self) -> u64 {
         *self.generation.borrow()
     }
 
-    /// The cluster of a session, or the current one.
+    /// The cluster of a session or of a reading, or the current one.
     fn view(&self, of: &Parameters) -> Result<Arc<View>, Problem> {
-        match &of.session {
-            Some(id) => Ok(self.session(id)?.0.view.clone()),
-            None => Ok(self.current.read().unwrap_or_else(PoisonError::into_inner).clone()),
+        match (&of.session, of.generation) {
+            (Some(id), None) => Ok(self.session(id)?.0.view.clone()),
+            (None, Some(generation)) => self.reading(generation),
+            (None, None) => Ok(self.current()),
+            (Some(_), Some(_)) => {
+                let what = "session and generation exclude each other: a session has a generation";
+                Err(Problem::new(StatusCode::BAD_REQUEST, what))
+            }
         }
+    }
+
+    fn reading(&self, generation: u64) -> Result<Arc<View>, Problem> {
+        let current = self.current();
+        if current.reading.generation == generation {
+            return Ok(current);
+        }
+        let held = self.history.view(generation);
+        held.map_err(|not_held| Problem::not_found(not_held.to_string()))
     }
 
     fn session(&self, id: &str) -> Result<(Arc<Session>, Value), Problem> {
@@ -168,6 +207,8 @@ fn table(access: &Arc<Access>) -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
         ("/api/v1/sessions", get(sessions).post(add_session)),
         ("/api/v1/sessions/{id}", get(session).delete(remove_session)),
         ("/api/v1/audit", get(audit)),
+        ("/api/v1/generations", get(generations)),
+        ("/api/v1/diff", get(diff)),
         ("/api/v1/events", get(events)),
         ("/api/v1/openapi.json", get(|| async { text(DOCUMENT.to_owned()) })),
         (access::LOGIN, access::login(access.clone())),
@@ -268,9 +309,8 @@ pub(super) fn fields(headers: &HeaderMap, body: &Bytes) -> Result<Map<String, Va
 async fn summary(State(app): Shared, Query(of): Query<Parameters>) -> Answer {
     let view = app.view(&of)?;
     let summary = move || {
-        let error = app.error.read().unwrap_or_else(PoisonError::into_inner).clone();
         let session = of.session.as_deref();
-        Ok(view.summary(&app.source, session, error.as_deref()).to_string())
+        Ok(view.summary(&app.source, session, app.error().as_deref()).to_string())
     };
     Ok(text(at_once(summary).await?))
 }
@@ -396,14 +436,25 @@ async fn add_session(
         Some(Value::String(parent)) => Some(parent),
         Some(_) => return Err(Problem::invalid("parent must be the id of a session")),
     };
+    let generation = match fields.remove("generation") {
+        None | Some(Value::Null) => None,
+        Some(generation) => {
+            let what = || Problem::invalid("generation must be the number of a reading");
+            Some(generation.as_u64().ok_or_else(what)?)
+        }
+    };
     if fields.is_empty() {
         return Err(Problem::invalid("the body must have a change"));
     }
-    let view = app.view(&Parameters { session: parent.clone() })?;
+    let view = app.view(&Parameters { session: parent.clone(), generation })?;
     let change = Change::from_json(&fields).map_err(Problem::invalid)?;
     if change.is_only_a_question() {
         let what = "each and consolidate change nothing: ask what-if";
         return Err(Problem::invalid(what));
+    }
+    if app.history.is_full() {
+        let what = "the server holds as much as it may: delete sessions";
+        return Err(Problem::new(StatusCode::CONFLICT, what));
     }
     let created = work(&app, move |app, is_wanted| {
         let (answer, view) = view.what_if(&change, &app.rules, is_wanted)?;
@@ -412,8 +463,7 @@ async fn add_session(
         let session = Session { parent, created, change: fields, answer: answer.clone(), view };
         let mut session = app.sessions.add(session).map_err(|not_added| match not_added {
             NotAdded::Full => {
-                let what = "there are too many sessions, or too many readings that sessions keep: delete some";
-                Problem::new(StatusCode::CONFLICT, what)
+                Problem::new(StatusCode::CONFLICT, "there are too many sessions: delete some")
             }
             NotAdded::NoParent => ended(),
         })?;
@@ -439,20 +489,92 @@ async fn remove_session(State(app): Shared, Path(id): Path<String>) -> Answer {
 
 async fn audit(State(app): Shared, Query(of): Query<Parameters>) -> Answer {
     let view = app.view(&of)?;
-    Ok(text(work(&app, move |app, _| Ok(view.audit(&app.rules)?)).await?))
+    let (current, input) = app.current.read().unwrap_or_else(PoisonError::into_inner).clone();
+    if !Arc::ptr_eq(&view, &current) {
+        let what = "the audit examines the newest reading only: the objects of others are not held";
+        return Err(Problem::invalid(what));
+    }
+    Ok(text(work(&app, move |app, _| Ok(view.audit(&input, &app.rules)?)).await?))
 }
 
-/// Reports each newer reading of the cluster, and the current one first.
-async fn events(State(app): Shared) -> impl IntoResponse {
-    let mut readings = app.generation.subscribe();
-    readings.mark_changed();
-    let events = unfold(readings, |mut readings| async {
-        readings.changed().await.ok()?;
-        let data = json!({ "generation": *readings.borrow_and_update() }).to_string();
-        let event = Event::default().event("generation").data(data);
-        Some((Ok::<_, Infallible>(event), readings))
+async fn generations(State(app): Shared, Query(NoParameters {}): Query<NoParameters>) -> Response {
+    text(app.history.list().to_string())
+}
+
+/// The generations that are compared.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Between {
+    from: u64,
+    to: u64,
+}
+
+async fn diff(State(app): Shared, Query(Between { from, to }): Query<Between>) -> Answer {
+    let (before, after) = (app.reading(from)?, app.reading(to)?);
+    let difference = work(&app, move |_, _| {
+        Ok(Difference::between(&before.reading, &after.reading).json(from, to).to_string())
     });
-    Sse::new(events).keep_alive(KeepAlive::default())
+    Ok(text(difference.await?))
+}
+
+/// The generation after which events are reported.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Since {
+    since: Option<u64>,
+}
+
+/// The events that a client has not received.
+struct Feed {
+    app: Arc<App>,
+    woken: watch::Receiver<u64>,
+    /// The generation that was reported last.
+    reported: u64,
+    /// The error that was reported last, if anything was reported.
+    error: Option<Option<String>>,
+    events: VecDeque<Event>,
+}
+
+impl Feed {
+    /// The next event, which may be that of a later reading. Ends with the server.
+    async fn next(mut self) -> Option<(Result<Event, Infallible>, Feed)> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some((Ok(event), self));
+            }
+            self.woken.changed().await.ok()?;
+            self.woken.mark_unchanged();
+            for (generation, reading) in self.app.history.since(self.reported) {
+                self.reported = generation;
+                let event = Event::default().event("generation").id(generation.to_string());
+                self.events.push_back(event.data(reading.to_string()));
+            }
+            let error = Some(self.app.error());
+            if error != self.error {
+                let data = json!({ "error": error.clone().flatten() }).to_string();
+                self.events.push_back(Event::default().event("failure").data(data));
+                self.error = error;
+            }
+        }
+    }
+}
+
+/// Reports each later reading of the cluster, or the current one first, and why the source cannot be read.
+async fn events(
+    State(app): Shared,
+    Query(Since { since }): Query<Since>,
+    headers: HeaderMap,
+) -> impl IntoResponse {
+    // A browser that has lost the connection sends it.
+    let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
+    let mut woken = app.generation.subscribe();
+    woken.mark_changed();
+    let before = app.generation().saturating_sub(1);
+    // A server that has restarted counts its generations from the beginning.
+    let is_known = |generation: &u64| *generation <= app.generation();
+    let reported = last.or(since).filter(is_known).unwrap_or(before);
+    let feed = Feed { app, woken, reported, error: None, events: VecDeque::new() };
+    Sse::new(unfold(feed, Feed::next)).keep_alive(KeepAlive::default())
 }
 
 async fn metrics(State(app): Shared) -> Response {

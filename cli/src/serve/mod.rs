@@ -1,12 +1,15 @@
 //! `portolan serve`: a page and an API that answer questions about a cluster.
 //!
-//! A reading of the cluster is a [`view::View`], which never changes. Questions read the newest one, or the one after
-//! the change of a session, and run beside each other without locks. Nothing is written to the cluster or to files.
+//! A reading of the cluster never changes, and the readings of the last hour are held ([`history::History`]). Questions
+//! read the newest one, an older one, or the cluster after the change of a session ([`view::View`]), and run beside each
+//! other without locks. Nothing is written to the cluster or to files.
 
 mod access;
 mod api;
+mod difference;
 mod example;
 mod figures;
+mod history;
 mod page;
 mod problem;
 mod sessions;
@@ -24,7 +27,7 @@ use portolan::plugin::Handle;
 use portolan_dra::plugin::DryRunBackend;
 use portolan_kube::process::{BearerReviews, ListenAddress, Served};
 
-use crate::cluster::{self, Godel};
+use crate::cluster::{self, Godel, Readings};
 use crate::error::CommandError;
 use crate::live::{
     Certificate, Reviewers, Signals, duration, live, log_to_stderr, not_secured, not_served,
@@ -40,9 +43,10 @@ use source::Source;
 
 /// Answer questions about a cluster over HTTP: a page for people, and an API for programs.
 ///
-/// Shows the nodes and their pods, explains pending pods, and simulates changes, which sessions keep for an hour. Reads
-/// the cluster only. Files are read again when they change. Without --cluster, --kubeconfig, --context and --master, an
-/// example is shown. Ends on SIGTERM or SIGINT.
+/// Shows the nodes and their pods, explains pending pods, and simulates changes, which sessions keep for an hour, as the
+/// server keeps older states of the cluster. Reads the cluster only. Files are read again when they change, and a
+/// running cluster is watched. Without --cluster, --kubeconfig, --context and --master, an example is shown. Ends on
+/// SIGTERM or SIGINT.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -52,8 +56,8 @@ pub(crate) struct Arguments {
     /// every request must name the local host.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8090")]
     listen: ListenAddress,
-    /// Time between two readings of a running cluster, at least 1s.
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10s")]
+    /// Shortest time between two readings of a running cluster, at least 1s.
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1s")]
     refresh: Duration,
     #[command(flatten)]
     config: ConfigFile,
@@ -131,14 +135,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     // An invalid configuration is an error of the start, not of each question.
     config.policies(&Handle::default(), Arc::new(DryRunBackend))?;
     let rules = Rules { config: config.into(), godel: godel.clone().into(), seed: *seed };
-    let source = Source::of(from, *refresh);
+    let source = runtime.block_on(Source::open(from))?;
     // Before the reading, so that a change during it is noticed.
-    let stamp = source.stamp().ok().flatten();
-    let first = source.read(1, &rules)?;
+    let (stamp, wait) = (source.stamp().ok().flatten(), source.changes(*refresh));
+    let mut readings = Readings::default();
+    // Nothing is equal to the first reading.
+    let Some((first, input)) = source.read(1, &mut readings, &rules)? else {
+        return Err(CommandError::Usage("the cluster cannot be read".to_owned()));
+    };
     let [nodes, pods, pending] = first.counts();
     let (nodes, pods) = (count(nodes, "node"), count(pods, "pod"));
     let name = source.name();
-    let app = App::new(rules.clone(), name.clone(), first);
+    let app = App::new(rules.clone(), name.clone(), first, input);
     let ended = runtime.block_on(async {
         let mut signals = Signals::new()?;
         let routes = api::routes(app.clone(), access.clone());
@@ -160,7 +168,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
         print(&format!("{address} shows {name}: {nodes}, {pods}, {pending} pending"))?;
         tokio::spawn(access.follow());
         tokio::spawn(expire(app.clone()));
-        tokio::spawn(follow(app, source, stamp, rules));
+        if let Some(wait) = wait {
+            tokio::spawn(follow(app, Followed { source, stamp, readings }, wait, rules));
+        }
         signals.next().await;
         drop(served);
         Ok(ExitCode::SUCCESS)
@@ -170,40 +180,67 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     ended
 }
 
-/// Frees sessions that have ended, although nobody asks.
+/// Frees sessions that have ended and old readings, although nobody asks.
 async fn expire(app: Arc<App>) {
     loop {
         tokio::time::sleep(Duration::from_secs(60)).await;
         app.sessions.len();
+        app.history.expire(jiff::Timestamp::now());
     }
 }
 
-/// Reads the cluster again when its files have changed, or after each pause.
-async fn follow(app: Arc<App>, source: Source, mut seen: Option<source::Stamp>, rules: Rules) {
-    let Some(pause) = source.pause() else { return };
-    loop {
-        tokio::time::sleep(pause).await;
-        let (next, source, rules) = (app.generation() + 1, source.clone(), rules.clone());
-        let before = seen.clone();
-        let reading = tokio::task::spawn_blocking(move || {
-            let stamp = match source.stamp() {
-                Ok(stamp) => stamp,
-                // An empty stamp: the files are read when they are back.
-                Err(error) => return (Some(source::Stamp::new()), Some(Err(error))),
-            };
-            let is_new = stamp.is_none() || stamp != before;
-            (stamp, is_new.then(|| source.read(next, &rules)))
+/// What is known of the source.
+struct Followed {
+    source: Source,
+    /// The files that were read last.
+    stamp: Option<source::Stamp>,
+    readings: Readings,
+}
+
+/// Reads the cluster again whenever it has changed.
+async fn follow(app: Arc<App>, mut followed: Followed, mut wait: source::Wait, rules: Rules) {
+    while wait.wait().await {
+        let (app, rules) = (app.clone(), rules.clone());
+        let source = followed.source.clone();
+        let look = tokio::task::spawn_blocking(move || {
+            followed.look(&app, &rules);
+            followed
         });
-        let Ok((stamp, read)) = reading.await else { continue };
-        match read {
-            None => {}
-            Some(Ok(view)) => {
-                tracing::debug!(generation = next, "the cluster was read");
-                app.show(view);
+        // After a panic, the next reading has an engine of its own.
+        let lost = |_| Followed { source, stamp: None, readings: Readings::default() };
+        followed = look.await.unwrap_or_else(lost);
+    }
+    app.report(Some("the cluster is no longer followed: restart the server".to_owned()));
+}
+
+impl Followed {
+    /// Shows a newer reading, and why it may not be the newest state.
+    fn look(&mut self, app: &App, rules: &Rules) {
+        let stamp = match self.source.stamp() {
+            Ok(stamp) => stamp,
+            Err(error) => {
+                // The files are read when they are back.
+                self.stamp = Some(source::Stamp::new());
+                return app.report(Some(error.text()));
             }
-            // A file may be written at this moment. The newest good reading stays.
-            Some(Err(error)) => app.fail(error.text()),
+        };
+        if stamp.is_some() && stamp == self.stamp {
+            return;
         }
-        seen = stamp;
+        self.stamp = stamp;
+        let generation = app.generation() + 1;
+        let read = self.source.read(generation, &mut self.readings, rules).map(|read| {
+            if let Some((reading, input)) = read {
+                tracing::debug!(generation, "the cluster was read");
+                app.show(reading, input);
+            }
+        });
+        // A file may be written at this moment. The newest good reading stays.
+        let failure = read.err().map(|error| error.text());
+        app.report(failure.or_else(|| self.source.failure()));
+        self.readings.reclaim();
+        while app.history.is_full() && app.history.thin() {
+            self.readings.reclaim();
+        }
     }
 }

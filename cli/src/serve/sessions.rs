@@ -1,9 +1,9 @@
 //! Sessions: changes of a cluster that live for a while, each with its answer and with the cluster after it.
 //!
-//! A session begins with the cluster that was read last, or with another session. Its cluster does not change when a
+//! A session begins with a reading, or with another session. Its cluster does not change when a
 //! newer one is read. It shares all data with the cluster that it began with, apart from what its change touched.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,9 +14,6 @@ use super::view::View;
 
 /// The most sessions at a time.
 const MOST: usize = 1_000;
-
-/// The most readings that sessions keep in memory. Readings share nothing with each other.
-const MOST_READINGS: usize = 8;
 
 /// The time that a session lives after it was last used.
 const LIFETIME: Duration = Duration::from_secs(60 * 60);
@@ -43,7 +40,7 @@ pub(super) struct Sessions(Mutex<HashMap<String, Held>>);
 /// Why a session is not added.
 #[derive(Debug)]
 pub(super) enum NotAdded {
-    /// There are as many sessions as allowed, or as many readings.
+    /// There are as many sessions as allowed.
     Full,
     /// The parent has ended.
     NoParent,
@@ -69,10 +66,7 @@ impl Sessions {
     /// Adds a session, and returns it as its clients see it.
     pub(super) fn add(&self, session: Session) -> Result<Value, NotAdded> {
         self.with(|living| {
-            let mut readings: BTreeSet<u64> =
-                living.values().map(|held| held.session.view.generation).collect();
-            readings.insert(session.view.generation);
-            if living.len() >= MOST || readings.len() > MOST_READINGS {
+            if living.len() >= MOST {
                 return Err(NotAdded::Full);
             }
             // The parent may have been deleted while the change was simulated.
@@ -145,7 +139,7 @@ impl Held {
             "parent": parent,
             "created": created.to_string(),
             "expires": expires.unwrap_or_default(),
-            "generation": view.generation,
+            "generation": view.reading.generation,
             "change": change,
         })
     }

@@ -1,13 +1,17 @@
 //! Where the cluster of the questions comes from, and when it is read again.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use portolan_kube::mirror::{Changes, Copies, Unread};
+
 use super::example;
-use super::view::View;
-use crate::cluster::{self, From};
+use super::view::{Reading, View};
+use crate::cluster::{self, From, Input, Readings};
 use crate::error::CommandError;
 use crate::input;
+use crate::live::fetch;
 use crate::policy::Rules;
 use crate::text::count;
 
@@ -20,20 +24,23 @@ pub(super) enum Source {
     /// The cluster in the program.
     Example,
     Files(From),
-    /// A running cluster, and the time between two readings.
-    Running(From, Duration),
+    /// A running cluster, which is followed.
+    Running(From, Arc<Copies>),
 }
 
 /// The files of a source: their paths, times and sizes.
 pub(super) type Stamp = Vec<(PathBuf, Option<SystemTime>, u64)>;
 
 impl Source {
-    pub(super) fn of(from: &From, refresh: Duration) -> Source {
-        match from {
+    /// Opens the source. A running cluster is followed on the current runtime.
+    pub(super) async fn open(from: &From) -> Result<Source, CommandError> {
+        Ok(match from {
             from if from.is_unspecified() => Source::Example,
-            from if from.is_live() => Source::Running(from.clone(), refresh),
+            from if from.is_live() => {
+                Source::Running(from.clone(), Arc::new(fetch::follow(from.server()).await?))
+            }
             from => Source::Files(from.clone()),
-        }
+        })
     }
 
     /// The name of the source for people.
@@ -49,29 +56,51 @@ impl Source {
         }
     }
 
-    /// Reads the cluster.
-    pub(super) fn read(&self, generation: u64, rules: &Rules) -> Result<View, CommandError> {
-        match self {
-            Source::Example => {
-                let contents = cluster::contents_of(&example::manifests(), &rules.godel)?;
-                View::of(generation, contents.load(&rules.godel, Vec::new())?)?.settled(rules)
+    /// Reads the cluster, unless it equals the last reading. Also returns the objects as they were read.
+    pub(super) fn read(
+        &self,
+        generation: u64,
+        readings: &mut Readings,
+        rules: &Rules,
+    ) -> Result<Option<(Reading, Input)>, CommandError> {
+        let input = match self {
+            Source::Example => cluster::read_manifests(&example::manifests(), &rules.godel)?,
+            Source::Files(from) => cluster::read_with(from, &rules.godel, &[])?.0,
+            Source::Running(from, copies) => {
+                let read = (copies.read(), unread(copies));
+                cluster::input_of(read, from, &rules.godel)?
             }
-            Source::Files(from) | Source::Running(from, _) => {
-                View::of(generation, cluster::load(from, &rules.godel)?)
-            }
-        }
+        };
+        let Some(loaded) = readings.load(input.clone(), &rules.godel)? else { return Ok(None) };
+        let reading = Reading::of(generation, loaded)?;
+        let reading = match self {
+            Source::Example => View::of(reading).settled(rules)?,
+            _ => reading,
+        };
+        Ok(Some((reading, input)))
     }
 
-    /// The time between two looks at the source, unless it never changes.
-    pub(super) fn pause(&self) -> Option<Duration> {
+    /// What to wait for before the next look at the source, unless it never changes.
+    pub(super) fn changes(&self, refresh: Duration) -> Option<Wait> {
         match self {
             Source::Example => None,
             // Standard input and pipes end.
             Source::Files(from) => {
                 let is_kept = |file: &PathBuf| file.is_file() || file.is_dir();
-                from.files().iter().all(is_kept).then_some(LOOK)
+                let wait = Wait { changes: None, pause: LOOK };
+                from.files().iter().all(is_kept).then_some(wait)
             }
-            Source::Running(_, refresh) => Some(*refresh),
+            Source::Running(_, copies) => {
+                Some(Wait { changes: Some(copies.changes()), pause: refresh })
+            }
+        }
+    }
+
+    /// Why the last reading may be out of date, if it may be.
+    pub(super) fn failure(&self) -> Option<String> {
+        match self {
+            Source::Running(_, copies) => copies.failure(),
+            Source::Example | Source::Files(_) => None,
         }
     }
 
@@ -97,4 +126,36 @@ impl Source {
         }
         Ok(Some(stamp))
     }
+}
+
+/// Waits until a look at the source may find a change.
+pub(super) struct Wait {
+    changes: Option<Changes>,
+    /// The shortest time between two looks.
+    pause: Duration,
+}
+
+impl Wait {
+    /// Returns `false` if the source is no longer followed.
+    pub(super) async fn wait(&mut self) -> bool {
+        let is_followed = match &mut self.changes {
+            Some(changes) => changes.wait().await,
+            None => true,
+        };
+        // Changes often come together.
+        tokio::time::sleep(self.pause).await;
+        if let Some(changes) = &mut self.changes {
+            changes.skip();
+        }
+        is_followed
+    }
+}
+
+/// Notes about the kinds of which objects are missing.
+fn unread(copies: &Copies) -> Vec<String> {
+    let note = |unread: Unread| match unread.why {
+        Some(why) => format!("without {}: {why}", unread.plural),
+        None => format!("some {} cannot be read: the log names them", unread.plural),
+    };
+    copies.unread().into_iter().map(note).collect()
 }

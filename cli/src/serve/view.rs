@@ -1,8 +1,8 @@
 //! An immutable cluster that questions read: a reading of the source, or the state after a session's change.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -11,13 +11,15 @@ use portolan::model::{Name, Pod};
 use portolan_k8s::Scales;
 use serde_json::{Value, json};
 
-use crate::cluster::{Contents, Loaded};
+use crate::cluster::{Contents, Input, Loaded};
 use crate::columns::{Columns, pool};
 use crate::compare::Contest;
 use crate::error::CommandError;
 use crate::explain::{Form, Inquiry};
 use crate::inspect::audit;
+use crate::intake::Intake;
 use crate::names::did_you_mean;
+use crate::pod_list::PodList;
 use crate::policy::Rules;
 use crate::selection::zones;
 use crate::what_if::{Asked, Change, Checkpoint, Room};
@@ -28,57 +30,95 @@ const TIME: Duration = Duration::from_millis(200);
 /// The most copies of a pod that are placed to find out how many fit.
 const MOST_COPIES: usize = 10_000;
 
-/// A cluster that does not change.
-pub(super) struct View {
+/// A reading of the source. It does not change, and shares all that is equal with the readings before it.
+#[derive(Clone)]
+pub(super) struct Reading {
     /// The number of the reading, from 1.
     pub(super) generation: u64,
     /// The time of the reading.
     pub(super) taken: Timestamp,
-    /// The objects of the reading, with the controllers that are left.
-    contents: Contents,
-    from: Arc<Checkpoint>,
-    /// Whether a session has changed the cluster.
-    is_changed: bool,
+    loaded: Loaded,
 }
 
-impl View {
-    /// The cluster of a reading. O(cluster).
-    pub(super) fn of(generation: u64, mut loaded: Loaded) -> Result<View, CommandError> {
+impl Reading {
+    pub(super) fn of(generation: u64, mut loaded: Loaded) -> Result<Reading, CommandError> {
         loaded.create_claims()?;
-        let from = Arc::new(Checkpoint::of(&loaded));
-        let (taken, contents) = (Timestamp::now(), loaded.contents);
-        Ok(View { generation, taken, contents, from, is_changed: false })
+        Ok(Reading { generation, taken: Timestamp::now(), loaded })
     }
 
-    /// The cluster after its scheduler has placed the pending pods that fit.
-    pub(super) fn settled(self, rules: &Rules) -> Result<View, CommandError> {
-        let is_wanted = Arc::new(AtomicBool::new(true));
-        let after = self.asked(rules, &is_wanted).settled()?;
-        Ok(View { from: Arc::new(after), ..self })
+    pub(super) fn cluster(&self) -> &Arc<Snapshot> {
+        &self.loaded.cluster
     }
 
-    fn cluster(&self) -> &Arc<Snapshot> {
-        &self.from.cluster
+    pub(super) fn pending(&self) -> &PodList {
+        &self.loaded.pending
     }
 
     /// The numbers of nodes, of pods, and of pending pods among them.
     pub(super) fn counts(&self) -> [usize; 3] {
-        let pending = self.from.pending.len();
+        let pending = self.pending().len();
         [self.cluster().len(), self.cluster().pod_count() + pending, pending]
     }
 
-    fn asked<'q>(&'q self, rules: &'q Rules, is_wanted: &Arc<AtomicBool>) -> Asked<'q> {
-        Asked::new(rules, &self.contents, &self.from, is_wanted)
+    /// The reading as an item of lists.
+    pub(super) fn json(&self) -> Value {
+        let [nodes, pods, pending] = self.counts();
+        json!({
+            "generation": self.generation,
+            "taken": self.taken.to_string(),
+            "nodes": nodes,
+            "pods": pods,
+            "pending": pending,
+        })
+    }
+}
+
+/// A cluster that questions read.
+pub(super) struct View {
+    pub(super) reading: Reading,
+    /// Where simulations begin, made for the first of them.
+    from: OnceLock<Arc<Checkpoint>>,
+}
+
+impl View {
+    pub(super) fn of(reading: Reading) -> View {
+        View { reading, from: OnceLock::new() }
     }
 
-    /// The cluster for an explanation. O(pending).
-    fn loaded(&self) -> Loaded {
-        Loaded {
-            contents: self.contents.clone(),
-            cluster: self.cluster().clone(),
-            pending: self.from.pending.clone(),
-            claims: self.from.claims.clone(),
-        }
+    /// The cluster at a point of a simulation that began with this one.
+    fn at(&self, from: Checkpoint, contents: Contents) -> View {
+        let Checkpoint { cluster, pending, claims, .. } = &from;
+        let (cluster, pending, claims) = (cluster.clone(), pending.clone(), claims.clone());
+        let loaded = Loaded { contents, cluster, pending, claims };
+        let reading = Reading { loaded, ..self.reading };
+        View { reading, from: OnceLock::from(Arc::new(from)) }
+    }
+
+    /// The cluster after its scheduler has placed the pending pods that fit.
+    pub(super) fn settled(self, rules: &Rules) -> Result<Reading, CommandError> {
+        let is_wanted = Arc::new(AtomicBool::new(true));
+        let after = self.asked(rules, &is_wanted).settled()?;
+        Ok(self.at(after, self.reading.loaded.contents.clone()).reading)
+    }
+
+    fn generation(&self) -> u64 {
+        self.reading.generation
+    }
+
+    fn contents(&self) -> &Contents {
+        &self.reading.loaded.contents
+    }
+
+    fn cluster(&self) -> &Arc<Snapshot> {
+        self.reading.cluster()
+    }
+
+    fn asked<'q>(&'q self, rules: &'q Rules, is_wanted: &Arc<AtomicBool>) -> Asked<'q> {
+        Asked::new(rules, self.contents(), self.checkpoint(), is_wanted)
+    }
+
+    fn checkpoint(&self) -> &Arc<Checkpoint> {
+        self.from.get_or_init(|| Arc::new(Checkpoint::of(&self.reading.loaded)))
     }
 
     fn inquiry<'q>(&self, rules: &'q Rules) -> Inquiry<'q> {
@@ -89,7 +129,7 @@ impl View {
     /// The answer with the generation: the text of an object that is not empty.
     fn with_generation(&self, object: &str) -> String {
         let rest = object.strip_prefix('{').unwrap_or(object);
-        format!("{{\"generation\":{},{rest}", self.generation)
+        format!("{{\"generation\":{},{rest}", self.generation())
     }
 
     /// The numbers of nodes and pods, and the sums of their resources. O(nodes).
@@ -113,10 +153,10 @@ impl View {
             resource["requested"] = json!(requested);
             resource
         });
-        let [nodes, pods, pending] = self.counts();
+        let [nodes, pods, pending] = self.reading.counts();
         json!({
-            "generation": self.generation,
-            "taken": self.taken.to_string(),
+            "generation": self.generation(),
+            "taken": self.reading.taken.to_string(),
             "source": source,
             "session": session,
             "error": error,
@@ -124,14 +164,14 @@ impl View {
             "pods": pods,
             "pending": pending,
             "resources": resources.collect::<Vec<_>>(),
-            "notes": self.contents.notes,
+            "notes": self.contents().notes,
         })
     }
 
     /// All nodes with their resources. O(nodes).
     pub(super) fn nodes(&self) -> Value {
         let mut nodes = Columns::of(self.cluster()).nodes(self.cluster());
-        nodes["generation"] = json!(self.generation);
+        nodes["generation"] = json!(self.generation());
         nodes
     }
 
@@ -142,7 +182,7 @@ impl View {
             let near = did_you_mean(name, self.cluster().nodes().map(|info| &**info.name()));
             format!("node {name} does not exist: {near}")
         })?;
-        let scales = Scales::of(self.contents.controllers());
+        let scales = Scales::of(self.contents().controllers());
         let pods = info.pods().map(|pod| {
             let template = pod.template();
             let of = scales.scaled(template);
@@ -157,7 +197,7 @@ impl View {
             })
         });
         let mut node = columns.node(info);
-        node["generation"] = json!(self.generation);
+        node["generation"] = json!(self.generation());
         node["resources"] = json!(columns.json());
         node["list"] = pods.collect();
         let labels = info.node().into_iter().flat_map(|node| node.labels.iter());
@@ -168,7 +208,7 @@ impl View {
 
     /// The pending pods by controller and cause, as `portolan explain --pending` prints them.
     pub(super) fn pending(&self, rules: &Rules) -> Result<String, CommandError> {
-        Ok(self.with_generation(&self.inquiry(rules).pending(&self.loaded())?.text))
+        Ok(self.with_generation(&self.inquiry(rules).pending(&self.reading.loaded)?.text))
     }
 
     /// Why a pod is pending, as `portolan explain` prints it.
@@ -179,7 +219,7 @@ impl View {
         rules: &Rules,
     ) -> Result<String, CommandError> {
         let inquiry = Inquiry { namespace, ..self.inquiry(rules) };
-        Ok(self.with_generation(&inquiry.named(pod, &self.loaded())?.text))
+        Ok(self.with_generation(&inquiry.named(pod, &self.reading.loaded)?.text))
     }
 
     /// Where further copies of a pod fit, by pool and zone, as `portolan what-if --fit-more` counts them.
@@ -203,7 +243,7 @@ impl View {
             json!({ "pool": pool, "zone": zone, "nodes": nodes.len(), "count": copies })
         });
         Ok(json!({
-            "generation": self.generation,
+            "generation": self.generation(),
             "count": nodes.len(),
             "now": now,
             "is_complete": nodes.len() < MOST_COPIES,
@@ -215,7 +255,7 @@ impl View {
     /// The pod of this namespace and name, as if it had no node.
     pub(super) fn pod(&self, asked: &str) -> Result<Pod, CommandError> {
         let (namespace, name) = asked.split_once('/').unwrap_or(("default", asked));
-        let found = self.loaded().pod(namespace, name);
+        let found = self.reading.loaded.pod(namespace, name);
         let found = found.map(|pod| Pod { node_name: None, ..pod });
         found.ok_or_else(|| {
             let what = format!("pod {namespace}/{name} does not exist: pass NAMESPACE/NAME");
@@ -231,9 +271,8 @@ impl View {
         is_wanted: &Arc<AtomicBool>,
     ) -> Result<(Value, View), CommandError> {
         let (mut answer, after, contents) = self.asked(rules, is_wanted).change(change)?;
-        let View { generation, taken, .. } = *self;
-        answer["generation"] = json!(generation);
-        Ok((answer, View { generation, taken, contents, from: after.into(), is_changed: true }))
+        answer["generation"] = json!(self.generation());
+        Ok((answer, self.at(after, contents)))
     }
 
     /// Schedules the pods under several configurations, as `portolan compare` does.
@@ -243,21 +282,17 @@ impl View {
         rules: &Rules,
         is_wanted: &Arc<AtomicBool>,
     ) -> Result<Value, CommandError> {
-        let mut workload = self.from.workload(contest.pods);
-        workload.intake.clone_from(&self.contents.intake);
+        let mut workload = self.checkpoint().workload(contest.pods);
+        workload.intake = Intake::clone(&self.contents().intake);
         let mut answer = contest.answer(&workload, rules, is_wanted)?;
-        answer["generation"] = json!(self.generation);
+        answer["generation"] = json!(self.generation());
         Ok(answer)
     }
 
-    /// The findings, as `portolan audit` prints them. A session's cluster has no objects of its own to be examined.
-    pub(super) fn audit(&self, rules: &Rules) -> Result<String, CommandError> {
-        if self.is_changed {
-            let what = "the audit examines the cluster as it was read, not that of a session";
-            return Err(CommandError::Usage(what.to_owned()));
-        }
-        let contents = self.contents.as_read();
-        Ok(self.with_generation(&audit::examined(contents, &rules.config, &rules.godel)?))
+    /// The findings about an input, which is that of this view, as `portolan audit` prints them.
+    pub(super) fn audit(&self, input: &Input, rules: &Rules) -> Result<String, CommandError> {
+        let examined = audit::examined(input.as_read(), &rules.config, &rules.godel)?;
+        Ok(self.with_generation(&examined))
     }
 }
 

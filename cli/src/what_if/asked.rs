@@ -63,7 +63,7 @@ impl<'q> Asked<'q> {
         };
         let mut fields = report::json(&answer);
         fields["headline"] = json!(answer.headline());
-        Ok((fields, Checkpoint::after(&world)?, contents))
+        Ok((fields, Checkpoint::after(&world, &base.from)?, contents))
     }
 
     /// The cluster after the pending pods were tried.
@@ -71,7 +71,7 @@ impl<'q> Asked<'q> {
         let Asked(base) = self;
         let mut start = base.start(None)?;
         start.settle(base.contents)?;
-        Checkpoint::after(&start.world)
+        Checkpoint::after(&start.world, &base.from)
     }
 
     /// Counts up to `limit` more copies of a pod, as `--fit-more` does.

@@ -12,6 +12,7 @@ use portolan::scheduler::drain::DrainOptions;
 use portolan_k8s::{PodController, Scales};
 
 use crate::error::CommandError;
+use crate::intake::Intake;
 use crate::policy::Rules;
 use crate::resource_claims::{ClaimController, fit_more};
 use crate::simulation::closed;
@@ -33,10 +34,10 @@ use super::{Arguments, Change, MOST, bound, consolidate, fail, model, rollout, s
 pub(super) fn answer(arguments: &Arguments) -> Result<(Answer, [Arc<Snapshot>; 2]), CommandError> {
     let sink = arguments.metrics.open()?;
     let Arguments { from, change, godel, seed, .. } = arguments;
-    let (mut contents, added) = cluster::contents_with(from, godel, &arguments.pods)?;
-    let mut intake = contents.intake.clone();
+    let (mut input, added) = cluster::read_with(from, godel, &arguments.pods)?;
+    let mut intake = Intake::clone(&input.contents.intake);
     let like = arguments.fit_more.as_ref().map(|file| {
-        let (pods, devices) = contents.pods_beside(file, from.strict, &mut intake)?;
+        let (pods, devices) = input.pods_beside(file, from.strict, &mut intake)?;
         let like = pods.into_iter().next().ok_or_else(|| CommandError::File {
             file: file.clone(),
             what: "no pods found: pass a file with a pod".to_owned(),
@@ -44,10 +45,10 @@ pub(super) fn answer(arguments: &Arguments) -> Result<(Answer, [Arc<Snapshot>; 2
         Ok::<_, CommandError>((like, devices))
     });
     let like = like.transpose()?;
-    contents.intake = intake;
+    input.contents.intake = intake.into();
     let _bar = terminal::progress("simulating", 0, terminal::Of::Items("nodes"));
     let config = Arc::new(arguments.config.source().read()?);
-    let loaded = contents.load(godel, Vec::new())?;
+    let loaded = input.load(godel, Vec::new())?;
     let rules = &Rules { config, godel: Arc::new(godel.clone()), seed: *seed };
     let (from, is_wanted) = (Arc::new(Checkpoint::of(&loaded)), Arc::new(AtomicBool::new(true)));
     let base = Base { rules, contents: &loaded.contents, from, is_wanted };
@@ -101,7 +102,7 @@ impl<'q> Question<'q> {
         let Question { base, change, .. } = *self;
         let contents = base.contents;
         let mut start = base.start(recorder)?;
-        let (notes, intake) = (contents.notes.clone(), contents.intake.clone());
+        let (notes, intake) = (contents.notes.clone(), Intake::clone(&contents.intake));
         let mut answer = Answer { notes, intake, ..Answer::default() };
         answer.notes.append(&mut start.notes);
         answer.unsimulated = unsimulated::controllers(contents.controllers());
@@ -173,7 +174,7 @@ impl<'q> Question<'q> {
         answer.now.blocked = blocked;
         answer.now.failed_jobs = world.record.failed_jobs.len();
         if let Some(domain) = change.each {
-            let from = Arc::new(Checkpoint::after(world)?);
+            let from = Arc::new(Checkpoint::after(world, &self.base.from)?);
             answer.each = Some(Base { from, ..base.clone() }.each(domain, change)?);
         }
 

@@ -12,6 +12,7 @@ use crate::cluster::{Contents, Loaded};
 use crate::creation::Creation;
 use crate::error::CommandError;
 use crate::metrics;
+use crate::pod_list::PodList;
 use crate::policy::{self, Rules};
 use crate::replacement::{Replacement, Replacements, recreated};
 #[cfg(feature = "cluster")]
@@ -29,7 +30,7 @@ use super::world::World;
 pub(crate) struct Checkpoint {
     pub(crate) cluster: Arc<Snapshot>,
     /// The pods without a node.
-    pub(crate) pending: Vec<Pod>,
+    pub(crate) pending: PodList,
     /// The pods that are being deleted, on their nodes.
     terminating: Vec<Pod>,
     replacements: Replacements,
@@ -84,11 +85,12 @@ impl Checkpoint {
         Workload::of(existing, &self.pending, self.creation.restarted(), pods)
     }
 
-    /// The cluster at this point of a simulation. O(pods).
-    pub(super) fn after(world: &World) -> Result<Checkpoint, CommandError> {
+    /// The cluster at this point of a simulation that began with another checkpoint. O(pods).
+    pub(super) fn after(world: &World, from: &Checkpoint) -> Result<Checkpoint, CommandError> {
         let (cluster, record) = (world.cluster()?, &world.record);
+        let pending = record.waiting().chain(record.uncreated()).cloned();
         Ok(Checkpoint {
-            pending: record.waiting().chain(record.uncreated()).cloned().collect(),
+            pending: PodList::of(pending.collect(), &from.pending),
             terminating: terminating(&cluster),
             replacements: record.replacements.clone(),
             creation: record.creation.restarted(),
@@ -131,7 +133,7 @@ impl Base<'_> {
         let profiles_by_name = Profiles::by_name(profiles.iter().map(named));
         let record = Record::new(profiles_by_name, replacements, creation, godel);
         let world = World { simulation, record };
-        let (pending, terminating) = (from.pending.clone(), from.terminating.clone());
+        let (pending, terminating) = (from.pending.to_vec(), from.terminating.clone());
         Ok(Start { world, pending, terminating, notes: policies.notes, profiles: names })
     }
 

@@ -10,7 +10,7 @@ use portolan::cache::Cluster;
 use portolan::model::Pod;
 use serde_json::{Value, json};
 
-use crate::cluster::contents_with;
+use crate::cluster::read_with;
 use crate::policy;
 use crate::replay::{self, Progress, Settings, Source};
 
@@ -350,10 +350,10 @@ fn the_effects_are_the_difference_between_two_simulations() {
         let change = changes[random.usize(0..changes.len())];
         let question = Question::parse_from([&["x", "--cluster", &path], change].concat());
         let arguments = &question.arguments;
-        let (contents, added) =
-            contents_with(&arguments.from, &arguments.godel, &arguments.pods).expect("contents");
+        let (input, added) =
+            read_with(&arguments.from, &arguments.godel, &arguments.pods).expect("an input");
         let config = arguments.config.source().read().expect("a configuration");
-        let loaded = contents.load(&arguments.godel, Vec::new()).expect("a cluster");
+        let loaded = input.load(&arguments.godel, Vec::new()).expect("a cluster");
         let Arguments { godel, seed, .. } = arguments;
         let rules = Rules { config: config.into(), godel: godel.clone().into(), seed: *seed };
         let (from, is_wanted) = (Arc::new(Checkpoint::of(&loaded)), Arc::default());

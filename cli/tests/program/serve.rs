@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use portolan_apiserver::{ApiServer, Options};
 use serde_json::{Value, json};
 
 use crate::common::{file, portolan};
@@ -622,26 +623,246 @@ fn a_signal_ends_the_server_while_it_computes() {
     assert_eq!(server.child.wait().expect("ended").code(), Some(0));
 }
 
+/// The events of a server: their names and data, without the time of the reading.
+struct Events(std::io::Lines<BufReader<TcpStream>>);
+
+impl Events {
+    fn of(server: &Server, query: &str) -> Events {
+        let mut stream = TcpStream::connect(&server.address).expect("connected");
+        let request = format!("GET /api/v1/events{query} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("sent");
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");
+        Events(BufReader::new(stream).lines())
+    }
+
+    fn next(&mut self) -> (String, Value) {
+        let mut lines = self.0.by_ref().map(|line| line.expect("an event"));
+        let name = lines.find_map(|line| line.strip_prefix("event: ").map(str::to_owned));
+        let data = lines.find_map(|line| line.strip_prefix("data: ").map(str::to_owned));
+        let data = serde_json::from_str(&data.expect("data")).expect("JSON");
+        (name.expect("a name"), data)
+    }
+
+    /// The generation of the next reading, and what changed.
+    fn reading(&mut self) -> (Value, Value) {
+        let data = self.named("generation");
+        assert_matches("GenerationEvent", &data);
+        (data["generation"].clone(), data["changed"].clone())
+    }
+
+    /// The data of the next event of this name.
+    fn named(&mut self, name: &str) -> Value {
+        loop {
+            let (of, data) = self.next();
+            if of == name {
+                return data;
+            }
+        }
+    }
+}
+
+/// Replaces a file at once: a server never reads a part of it.
+fn replace(path: &str, text: &str) {
+    let new = format!("{path}.new");
+    std::fs::write(&new, text).expect("written");
+    std::fs::rename(new, path).expect("renamed");
+}
+
+const MORE: &str = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: more}\nspec: {containers: [{name: c, image: c}]}\n";
+
 #[test]
 fn a_changed_file_is_read_again_and_clients_are_told() {
     let path = cluster("changes");
     let server = Server::start(&["--cluster", &path]);
-    let events = "GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    let mut stream = TcpStream::connect(&server.address).expect("connected");
-    stream.write_all(events.as_bytes()).expect("sent");
-    let mut events = BufReader::new(stream).lines().map(|line| line.expect("an event"));
-    let mut generation = || events.find(|line| line.starts_with("data:")).expect("an event");
-    assert_eq!(generation(), "data: {\"generation\":1}");
+    let mut events = Events::of(&server, "");
+    assert_eq!(events.reading(), (json!(1), Value::Null));
+    assert_eq!(events.next(), ("failure".to_owned(), json!({"error": null})));
     // A file that is being written is not shown.
-    std::fs::write(&path, "kind: [").expect("written");
-    thread::sleep(Duration::from_millis(1_500));
-    assert_eq!(server.get("/api/v1/summary")["pods"], 4);
-    let more = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: more}\nspec: {containers: [{name: c, image: c}]}\n";
-    std::fs::write(&path, format!("{CLUSTER}{more}")).expect("written");
-    assert_eq!(generation(), "data: {\"generation\":2}");
+    replace(&path, "kind: [");
+    let failure = events.named("failure");
+    assert!(failure["error"].as_str().expect("a text").contains("cluster.yaml"), "{failure}");
     let summary = server.get("/api/v1/summary");
-    // The controller creates the pods that it lacks.
+    assert_eq!((&summary["pods"], &summary["error"]), (&json!(4), &failure["error"]));
+    replace(&path, &format!("{CLUSTER}{MORE}"));
+    let changed = json!({
+        "nodes": {"added": 0, "removed": 0, "changed": 2},
+        // The controller creates web-0 to web-2, none of which has a node.
+        "pods": {"added": 2, "removed": 1, "moved": 2},
+    });
+    assert_eq!(events.reading(), (json!(2), changed));
+    assert_eq!(events.next(), ("failure".to_owned(), json!({"error": null})));
+    let summary = server.get("/api/v1/summary");
     assert_eq!((&summary["pods"], &summary["generation"]), (&json!(5), &json!(2)));
+    // A client that comes back receives what it has missed.
+    assert_eq!(Events::of(&server, "?since=1").reading().0, 2);
+}
+
+#[test]
+fn a_file_that_is_written_again_without_a_change_is_no_new_reading() {
+    let path = cluster("same");
+    let text = std::fs::read_to_string(&path).expect("the cluster");
+    let server = Server::start(&["--cluster", &path]);
+    replace(&path, &format!("# The same objects.\n{text}"));
+    thread::sleep(Duration::from_millis(2_500));
+    assert_eq!(server.get("/api/v1/summary")["generation"], 1);
+}
+
+#[test]
+fn older_readings_answer_every_question_as_before() {
+    let path = cluster("history");
+    let first = std::fs::read_to_string(&path).expect("the cluster");
+    let server = Server::start(&["--cluster", &path]);
+    let mut events = Events::of(&server, "");
+    events.reading();
+    let asked = |suffix: &str| {
+        let of = |path: &str| format!("/api/v1/{path}{suffix}");
+        let answers = [
+            server.get(&of("nodes")),
+            server.get(&of("nodes/n2")),
+            server.get(&of("pending")),
+            server.post(&of("explain"), &json!({"pod": "shop/large"})),
+            server.post(&of("headroom"), &json!({"pod": "shop/web-1"})),
+            server.post(&of("what-if"), &json!({"fail_node": ["n1"]})),
+        ];
+        let mut summary = server.get(&of("summary"));
+        // It is that of the source now.
+        summary.as_object_mut().expect("an object").remove("error");
+        (answers, summary)
+    };
+    let before = asked("");
+    let moved = first.replace("nodeName: n1", "nodeName: n2");
+    replace(&path, &format!("{moved}{MORE}"));
+    assert_eq!(events.reading().0, 2);
+    assert_eq!(asked("?generation=1"), before);
+    assert_ne!(asked(""), before);
+    assert_eq!(asked(""), asked("?generation=2"));
+
+    let list = server.get("/api/v1/generations");
+    assert_matches("Generations", &list);
+    let counts: Vec<[&Value; 3]> = list["generations"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|it| ["generation", "pods", "pending"].map(|field| &it[field]))
+        .collect();
+    assert_eq!(counts, [[&json!(1), &json!(4), &json!(1)], [&json!(2), &json!(5), &json!(2)]]);
+
+    let difference = server.get("/api/v1/diff?from=1&to=2");
+    assert_matches("Difference", &difference);
+    let changed = difference["nodes"]["changed"].as_array().expect("a list").iter();
+    let changed: Vec<(&Value, &Value, &Value)> = changed
+        .map(|it| (&it["name"], &it["before"]["requested"][0], &it["after"]["requested"][0]))
+        .collect();
+    let [n1, n2] = [json!("n1"), json!("n2")];
+    assert_eq!(changed, [(&n1, &json!(1.0), &json!(0.0)), (&n2, &json!(2.0), &json!(3.0))]);
+    assert_eq!(
+        difference["pods"],
+        json!({
+            "added": [{"pod": "default/more", "from": null, "to": null}],
+            "removed": [],
+            "moved": [{"pod": "shop/web-1", "from": "n1", "to": "n2"}],
+        })
+    );
+    let back = server.get("/api/v1/diff?from=2&to=1");
+    assert_eq!(back["pods"]["removed"], json!([{"pod": "default/more", "from": null, "to": null}]));
+
+    // A session can begin with an older reading.
+    let session =
+        server.post("/api/v1/sessions", &json!({"generation": 1, "drain": "n2", "force": true}));
+    assert_eq!(session["generation"], 1);
+    let id = session["id"].as_str().expect("a text");
+    assert_eq!(server.get(&format!("/api/v1/summary?session={id}"))["pods"], 4);
+
+    for (path, code, text) in [
+        ("nodes?generation=7", 404, "generation 7 is not held: the newest is 2"),
+        ("nodes?generation=0", 404, "generation 0 is not held: the oldest is 1"),
+        ("nodes?generation=x", 400, "cannot be understood"),
+        ("diff?from=1", 400, "cannot be understood"),
+        ("diff?from=1&to=9", 404, "generation 9 is not held"),
+        ("audit?generation=1", 422, "examines the newest reading only"),
+        (&*format!("nodes?generation=1&session={id}"), 400, "exclude each other"),
+    ] {
+        let (status, detail) = server.problem("GET", &format!("/api/v1/{path}"), None);
+        assert!(status == code && detail.contains(text), "{path}: {status} {detail}");
+    }
+    let both = json!({"generation": 1, "parent": id, "drain": "n1"});
+    assert_eq!(server.problem("POST", "/api/v1/sessions", Some(&both)).0, 400);
+    assert_matches("Audit", &server.get("/api/v1/audit?generation=2"));
+}
+
+/// A running cluster in memory with a node and a pod.
+fn running() -> ApiServer {
+    let server = ApiServer::start(Options::default()).expect("a server");
+    create_node(&server, "n1");
+    create_pod(&server, "p1", "n1");
+    server
+}
+
+fn create_node(server: &ApiServer, name: &str) {
+    let amounts = json!({"cpu": "8", "memory": "8Gi", "pods": "100"});
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
+        "status": {"capacity": amounts, "allocatable": amounts},
+    });
+    server.create(&node).expect("a node");
+}
+
+fn create_pod(server: &ApiServer, name: &str, node: &str) {
+    let containers = json!([{"name": "c", "image": "registry.example.com/pause:1"}]);
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"nodeName": node, "containers": containers},
+    });
+    server.create(&pod).expect("a pod");
+}
+
+#[test]
+fn a_running_cluster_is_listed_once_and_watched() {
+    let cluster = running();
+    let server = Server::start(&["--master", &cluster.url()]);
+    assert!(
+        server.line.contains("shows the running cluster: 1 node, 1 pod, 0 pending"),
+        "{}",
+        server.line
+    );
+    let mut events = Events::of(&server, "");
+    assert_eq!(events.reading().0, 1);
+    create_node(&cluster, "n2");
+    create_pod(&cluster, "p2", "n2");
+    // Both may be in one reading, or not.
+    let mut newest = events.reading().0;
+    while server.get("/api/v1/summary")["pods"] != 2 {
+        newest = events.reading().0;
+    }
+    let nodes = server.get(&format!("/api/v1/nodes?generation={newest}"));
+    assert_eq!(nodes["nodes"].as_array().expect("a list").len(), 2);
+    let first = server.get("/api/v1/nodes?generation=1");
+    assert_eq!(first["nodes"].as_array().expect("a list").len(), 1);
+    cluster.delete("Node", "", "n2", &Value::Null).expect("deleted");
+    while server.get("/api/v1/summary")["nodes"] != 1 {
+        events.reading();
+    }
+    assert_matches("Audit", &server.get("/api/v1/audit"));
+}
+
+#[test]
+fn a_lost_connection_is_reported_and_the_newest_reading_stays() {
+    let cluster = running();
+    let server = Server::start(&["--master", &cluster.url()]);
+    let mut events = Events::of(&server, "");
+    assert_eq!(events.named("failure"), json!({"error": null}));
+    drop(cluster);
+    let failure = events.named("failure");
+    assert!(failure["error"].as_str().expect("a text").contains("/api"), "{failure}");
+    let summary = server.get("/api/v1/summary");
+    assert_eq!((&summary["pods"], &summary["error"]), (&json!(1), &failure["error"]));
+}
+
+#[test]
+fn a_cluster_that_cannot_be_reached_ends_the_server_at_once() {
+    let refused = portolan(&["serve", "--listen", "127.0.0.1:0", "--master", "http://127.0.0.1:1"]);
+    assert_eq!(refused.code, 2);
+    assert!(refused.err.contains("cannot be reached"), "{}", refused.err);
 }
 
 #[test]

@@ -3,14 +3,15 @@
 use std::collections::BTreeSet;
 
 use portolan::cache::Cluster;
-use portolan::model::{ObjectKind, Pod};
+use portolan::model::ObjectKind;
 
 use super::finding::{Findings, Kind};
+use crate::pod_list::PodList;
 use crate::text::count;
 
 /// The pending pods' groups and states, and the nodes of reservations and movements.
-pub(super) fn check(cluster: &Cluster, pending: &[Pod], findings: &mut Findings) {
-    for pod in pending {
+pub(super) fn check(cluster: &Cluster, pending: &PodList, findings: &mut Findings) {
+    for pod in pending.iter() {
         if let Err(abnormal) = pod.state() {
             findings.add(Kind::InvalidState, format!("pod {}", pod.key()), abnormal.to_string());
         }

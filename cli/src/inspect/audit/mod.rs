@@ -21,7 +21,7 @@ use portolan::plugin::Handle;
 use portolan_dra::plugin::DryRunBackend;
 use serde_json::{Value, json};
 
-use crate::cluster::{self, Contents, Loaded};
+use crate::cluster::{self, Input, Loaded};
 use crate::error::CommandError;
 use crate::html::{self, HtmlFile, Page, View};
 #[cfg(feature = "cluster")]
@@ -91,10 +91,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     let policies =
         arguments.config.source().policies(&Handle::default(), Arc::new(DryRunBackend))?;
     arguments.html.check()?;
-    let contents = cluster::contents(&arguments.from, &arguments.godel)?;
+    let input = cluster::read_alone(&arguments.from, &arguments.godel)?;
     let now = arguments.from.is_live().then(|| Timestamp::from(SystemTime::now()));
     let bar = terminal::progress("auditing", 0, terminal::Of::Items("nodes"));
-    let audit = examine(contents, policies, &arguments.godel, now)?;
+    let audit = examine(input, policies, &arguments.godel, now)?;
     drop(bar);
     arguments.html.write(arguments.html.is_wanted().then(|| Page {
         headline: summary(&audit),
@@ -117,30 +117,30 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
 /// Examines a cluster at an unknown time, for programs.
 #[cfg(feature = "cluster")]
 pub(crate) fn examined(
-    contents: Contents,
+    input: Input,
     config: &policy::Text,
     godel: &cluster::Godel,
 ) -> Result<String, CommandError> {
     let policies = config.policies(&Handle::default(), Arc::new(DryRunBackend))?;
-    Ok(json(&examine(contents, policies, godel, None)?).to_string())
+    Ok(json(&examine(input, policies, godel, None)?).to_string())
 }
 
 /// Examines a cluster. `now` is the time of its objects, if it is known.
 fn examine(
-    mut contents: Contents,
+    mut input: Input,
     policies: Policies,
     godel: &cluster::Godel,
     now: Option<Timestamp>,
 ) -> Result<Audit, CommandError> {
     let mut findings = Findings::default();
-    contents.notes.extend(policies.notes.iter().cloned());
+    input.contents.notes.extend(policies.notes.iter().cloned());
     let rules = Rules::new(policies, godel);
-    references::take_duplicates(contents.objects_mut(), &mut findings);
-    references::check(contents.objects(), &mut findings);
-    references::check_terminating(contents.objects(), now, &mut findings);
-    let pods: Vec<Pod> = contents.objects().pods.clone();
-    storage::check_budgets(contents.budget_limits(), &pods, &mut findings);
-    let loaded = contents.load(godel, Vec::new())?;
+    references::take_duplicates(&mut input, &mut findings);
+    references::check(&input, &mut findings);
+    references::check_terminating(input.objects(), now, &mut findings);
+    let pods: Vec<Pod> = input.objects().pods.clone();
+    storage::check_budgets(input.contents.budget_limits(), &pods, &mut findings);
+    let loaded = input.load(godel, Vec::new())?;
     let cluster = &*loaded.cluster;
     let placed = pods.iter().filter_map(|pod| Some((pod, cluster.pod(&pod.uid)?)));
     let placed: Vec<Placed<'_>> = placed.collect();

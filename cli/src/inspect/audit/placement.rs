@@ -18,6 +18,7 @@ use portolan::plugin::{Cycle, CycleState, Incremental, Point, PreFilter, Status}
 use super::finding::{Findings, Kind};
 use super::nodes::Placed;
 use crate::cluster::Godel;
+use crate::pod_list::PodList;
 use crate::policy::{Policies, Profile};
 
 /// The rules of placed pods: the plugins of the profiles.
@@ -77,7 +78,7 @@ impl Rules {
     }
 
     /// Pending pods that no profile schedules.
-    pub(super) fn check_profiles(&self, pending: &[Pod], findings: &mut Findings) {
+    pub(super) fn check_profiles(&self, pending: &PodList, findings: &mut Findings) {
         let has = |pod: &Pod| {
             let mut profiles = self.profiles.iter();
             self.are_for_all || profiles.any(|it| it.scheduler_name == pod.scheduler_name())

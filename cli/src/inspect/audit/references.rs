@@ -7,10 +7,11 @@ use portolan::model::{Name, Object, OwnerReference, Pod, Timestamp};
 use portolan_k8s::{ControllerKind, Missing, Objects};
 
 use super::finding::{Findings, Kind};
+use crate::cluster::Input;
 use crate::text::{count, first_names};
 
 /// Removes further copies of objects, and reports them. The first copy stays.
-pub(super) fn take_duplicates(objects: &mut Objects, findings: &mut Findings) {
+pub(super) fn take_duplicates(input: &mut Input, findings: &mut Findings) {
     let mut copies: BTreeMap<String, usize> = BTreeMap::new();
     let mut seen = HashSet::new();
     let mut is_new = |kind: &'static str, namespace: &str, name: &str| {
@@ -22,6 +23,7 @@ pub(super) fn take_duplicates(objects: &mut Objects, findings: &mut Findings) {
         }
         is_new
     };
+    let objects = input.objects_mut();
     objects.nodes.retain(|node| is_new("Node", "", &node.name));
     objects.pods.retain(|pod| is_new("Pod", pod.namespace(), &pod.name));
     // A workload is also a controller.
@@ -29,9 +31,10 @@ pub(super) fn take_duplicates(objects: &mut Objects, findings: &mut Findings) {
     objects.objects.retain(|object| {
         !is_other(object) || is_new(object.kind().as_str(), object.namespace(), object.name())
     });
-    objects.controllers.retain(|it| is_new(it.kind.as_str(), &it.namespace, &it.name));
     objects.priority_classes.retain(|class| is_new("PriorityClass", "", &class.name));
     objects.runtime_classes.retain(|class| is_new("RuntimeClass", "", &class.name));
+    let controllers = input.controllers_mut();
+    controllers.retain(|it| is_new(it.kind.as_str(), &it.namespace, &it.name));
     for (object, copies) in copies {
         findings.add(
             Kind::Duplicate,
@@ -40,7 +43,7 @@ pub(super) fn take_duplicates(objects: &mut Objects, findings: &mut Findings) {
         );
     }
     let mut uids: HashMap<_, Name> = HashMap::new();
-    objects.pods.retain(|pod| {
+    input.objects_mut().pods.retain(|pod| {
         let first = uids.entry(pod.uid.clone()).or_insert_with(|| pod.key());
         if *first == pod.key() {
             return true;
@@ -61,9 +64,10 @@ fn subject(kind: &str) -> &str {
 }
 
 /// References to owners, classes, nodes and profiles.
-pub(super) fn check(objects: &Objects, findings: &mut Findings) {
-    check_owners(objects, findings);
-    check_classes(objects, findings);
+pub(super) fn check(input: &Input, findings: &mut Findings) {
+    check_owners(input, findings);
+    check_classes(input, findings);
+    let objects = input.objects();
     let names: HashSet<&Name> = objects.nodes.iter().map(|node| &node.name).collect();
     for pod in &objects.pods {
         if let (None, Some(node)) = (&pod.node_name, &pod.nominated_node_name)
@@ -93,7 +97,7 @@ struct Owners<'o> {
 }
 
 impl<'o> Owners<'o> {
-    fn of(objects: &'o Objects) -> Owners<'o> {
+    fn of(input: &'o Input) -> Owners<'o> {
         use ControllerKind::{CronJob, DaemonSet, Deployment, Job, ReplicaSet};
         use ControllerKind::{ReplicationController, StatefulSet};
         let kinds =
@@ -105,11 +109,12 @@ impl<'o> Owners<'o> {
         };
         let kinds =
             kinds.map(|kind| (kind.as_str(), group(kind))).into_iter().chain([("Node", "")]);
-        let read = kinds.filter(|(kind, _)| objects.read.get(kind).is_some_and(|count| *count > 0));
-        let controllers = objects.controllers.iter();
+        let read = kinds
+            .filter(|(kind, _)| input.objects().read.get(kind).is_some_and(|count| *count > 0));
+        let controllers = input.contents.controllers().iter();
         let controllers =
             controllers.map(|it| ((it.kind.as_str(), &*it.namespace, &*it.name), &*it.uid));
-        let nodes = objects.nodes.iter().map(|node| (("Node", "", &*node.name), ""));
+        let nodes = input.objects().nodes.iter().map(|node| (("Node", "", &*node.name), ""));
         Owners { read: read.collect(), uids: controllers.chain(nodes).collect() }
     }
 
@@ -129,16 +134,16 @@ impl<'o> Owners<'o> {
     }
 }
 
-fn check_owners(objects: &Objects, findings: &mut Findings) {
-    let owners = Owners::of(objects);
+fn check_owners(input: &Input, findings: &mut Findings) {
+    let owners = Owners::of(input);
     const DELETED: &str = "the garbage collector deletes it";
-    for pod in &objects.pods {
+    for pod in &input.objects().pods {
         for what in pod.template.owners.iter().filter_map(|it| owners.lacks(pod.namespace(), it)) {
             let problem = format!("{what}: {DELETED}");
             findings.add_pod(Kind::MissingOwner, pod, pod.node_name.as_deref(), problem);
         }
     }
-    for it in &objects.controllers {
+    for it in input.contents.controllers() {
         for what in it.owners.iter().filter_map(|owner| owners.lacks(&it.namespace, owner)) {
             let subject = format!("{} {}/{}", it.kind.as_str(), it.namespace, it.name);
             findings.add(Kind::MissingOwner, subject, format!("{what}: {DELETED}"));
@@ -150,7 +155,8 @@ fn check_owners(objects: &Objects, findings: &mut Findings) {
 const SYSTEM_CLASSES: [&str; 2] = ["system-cluster-critical", "system-node-critical"];
 
 /// Priority, runtime and storage classes that do not exist.
-fn check_classes(objects: &Objects, findings: &mut Findings) {
+fn check_classes(input: &Input, findings: &mut Findings) {
+    let objects = input.objects();
     let priority: HashSet<&Name> =
         objects.priority_classes.iter().map(|class| &class.name).collect();
     let runtime: HashSet<&Name> = objects.runtime_classes.iter().map(|class| &class.name).collect();
@@ -162,7 +168,7 @@ fn check_classes(objects: &Objects, findings: &mut Findings) {
         reported.insert((*kind, name));
     }
     let keys: HashMap<_, Name> = objects.pods.iter().map(|pod| (&pod.uid, pod.key())).collect();
-    for ((kind, class), pods) in objects.facts.classes() {
+    for ((kind, class), pods) in input.contents.facts().classes() {
         let is_known = match *kind {
             "PriorityClass" => priority.contains(class) || SYSTEM_CLASSES.contains(&&**class),
             _ => runtime.contains(class),

@@ -20,7 +20,7 @@ fn examined(objects: &[Value]) -> Audit {
         .policies(&Handle::default(), Arc::new(DryRunBackend))
         .expect("the default profile");
     let godel = cluster::Godel::default();
-    examine(Contents::of(objects), policies, &godel, None).expect("a valid cluster")
+    examine(Input::of(objects), policies, &godel, None).expect("a valid cluster")
 }
 
 fn object(api: &str, kind: &str, name: &str, more: &Value) -> Value {

@@ -1,0 +1,57 @@
+//! The parts of a cluster's objects that an engine does not have.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use portolan::model::Uid;
+use portolan_k8s::{Admission, BudgetLimit, DeviceObjects, Objects, PodController, PodFacts};
+
+/// Parts that readings share while they are equal. A clone costs reference counts.
+#[derive(Clone, Default)]
+pub(super) struct Rest {
+    pub(super) controllers: Arc<Vec<PodController>>,
+    pub(super) budget_limits: Arc<Vec<BudgetLimit>>,
+    pub(super) facts: Arc<PodFacts>,
+    pub(super) admission: Arc<Admission>,
+    /// The pods that controllers lack and create in steps.
+    pub(super) created: Arc<HashSet<Uid>>,
+    pub(super) devices: Arc<DeviceObjects>,
+}
+
+/// Replaces a value by an older one that is equal. Returns whether it is.
+#[cfg(feature = "cluster")]
+pub(super) fn share<T: PartialEq>(new: &mut Arc<T>, before: &Arc<T>) -> bool {
+    let is_equal = Arc::ptr_eq(new, before) || **new == **before;
+    if is_equal {
+        *new = before.clone();
+    }
+    is_equal
+}
+
+impl Rest {
+    /// Takes the parts out of the objects.
+    pub(super) fn take(objects: &mut Objects) -> Rest {
+        Rest {
+            controllers: std::mem::take(&mut objects.controllers).into(),
+            budget_limits: std::mem::take(&mut objects.budget_limits).into(),
+            facts: std::mem::take(&mut objects.facts).into(),
+            admission: std::mem::take(&mut objects.admission).into(),
+            created: std::mem::take(&mut objects.created).into(),
+            devices: std::mem::take(&mut objects.devices).into(),
+        }
+    }
+
+    /// Takes over the equal parts of an older reading. Returns whether all are equal.
+    #[cfg(feature = "cluster")]
+    pub(super) fn share(&mut self, before: &Rest) -> bool {
+        let parts = [
+            share(&mut self.controllers, &before.controllers),
+            share(&mut self.budget_limits, &before.budget_limits),
+            share(&mut self.facts, &before.facts),
+            share(&mut self.admission, &before.admission),
+            share(&mut self.created, &before.created),
+            share(&mut self.devices, &before.devices),
+        ];
+        parts.into_iter().all(|is_equal| is_equal)
+    }
+}
