@@ -1,5 +1,6 @@
 //! The reflectors against a server with scripted answers, and the rules for pods against a model.
 
+mod copies;
 mod devices;
 mod failures;
 mod history;
