@@ -18,11 +18,12 @@ export const post = (path, body, options) => ask('POST', path, body, options);
 export const drop = (path, options) => ask('DELETE', path, undefined, options);
 
 /**
- * Asks about the cluster of the active session, or of the time that is shown. An aborted request rejects with an `AbortError`.
+ * Asks about the cluster of the active session, or of the time that is shown. With `online`, the answer comes in lines,
+ * and it is called with each line before the last one. An aborted request rejects with an `AbortError`.
  *
  * Paths are relative to the page, so a proxy may serve it under a prefix.
  */
-async function ask(method, path, body, { signal } = {}) {
+async function ask(method, path, body, { signal, online } = {}) {
   // Sessions, readings and logins are not part of one; a new session names where it begins in the body.
   const isOutside = /^(sessions|generations|diff|login)/.test(path);
   const id = isOutside ? null : session();
@@ -31,17 +32,15 @@ async function ask(method, path, body, { signal } = {}) {
   const url = `api/v1/${path}${query}`;
   if (recorded) return recall(question(method, url, body));
   const headers = body === undefined ? {} : { 'Content-Type': 'application/json' };
-  let response;
-  try {
-    response = await fetch(url, { method, headers, body: body && JSON.stringify(body), signal });
-  } catch (error) {
-    if (error.name === 'AbortError') throw error;
-    throw new Problem({
-      title: 'The server does not answer',
-      detail: 'Check that portolan serve is running.',
-    });
-  }
+  if (online) headers.Accept = 'application/x-ndjson';
+  const response = await fetch(url, {
+    method,
+    headers,
+    body: body && JSON.stringify(body),
+    signal,
+  }).catch(broken);
   if (response.status === 204) return null;
+  if (online && response.ok) return last(response.body, online);
   const answer = await response.json().catch(() => null);
   if (response.ok && answer) return answer;
   const { title, detail } = answer ?? {};
@@ -49,6 +48,33 @@ async function ask(method, path, body, { signal } = {}) {
   if (status === 401 && path !== 'login') location.reload(); // The login has ended: the page asks for the token.
   if (id && status === 404) dispatchEvent(new Event('missing')); // The object, or the session.
   throw new Problem({ title: title ?? `The server answered with status ${status}`, detail, status });
+}
+
+function broken(error) {
+  if (error.name === 'AbortError') throw error;
+  throw new Problem({
+    title: 'The server does not answer',
+    detail: 'Check that portolan serve is running.',
+  });
+}
+
+/** Reads an answer in lines. Returns the answer in the last one. */
+async function last(body, online) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let begun = '';
+  for (;;) {
+    const { done, value } = await reader.read().catch(broken);
+    if (done) throw new Problem({ title: 'The answer is incomplete', detail: 'Ask again.' });
+    const [end, ...lines] = value.split('\n');
+    begun += end;
+    for (const line of lines) {
+      const { answer, problem, ...more } = JSON.parse(begun);
+      if (problem) throw new Problem(problem);
+      if (answer) return answer;
+      online(more);
+      begun = line;
+    }
+  }
 }
 
 const question = (method, url, body) =>

@@ -55,10 +55,12 @@ export function outcome(answer, question) {
   ];
 }
 
-/** The failures of nodes or zones that harm pods. The first line of the answer counts the others. */
+/** The failures of nodes or zones that harm pods, the worst first. The first line of the answer counts the others. */
 export function failures({ failures: all, nodes_without_zone: without }, caption, { limit, isLossAccepted }) {
   const harmed = (it) => [...new Set([...(isLossAccepted ? [] : it.lost), ...it.during, ...it.after])];
   const rows = all.map((it) => ({ ...it, harmed: harmed(it) })).filter((it) => it.harmed.length > 0);
+  // Until all have ended, they are in the order in which they ended.
+  rows.sort((a, b) => b.harmed.length - a.harmed.length);
   return [
     rows.length > 0 &&
       table(

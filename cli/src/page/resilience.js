@@ -1,7 +1,7 @@
 // Resilience: each zone or node failed in turn, an upgrade of each pool, and the findings of the audit.
 
 import { get, Latest, post } from './api.js';
-import { announce, answer, count, el, empty, fill, whole } from './dom.js';
+import { announce, answer, count, el, empty, fill, refill, whole } from './dom.js';
 import { findings as listed } from './findings.js';
 import { failures } from './outcome.js';
 import pools from './pools.js';
@@ -9,6 +9,9 @@ import { place } from './route.js';
 
 /** The longest list of failures: the worst ones are what an operator acts on. */
 const WORST = 10;
+
+/** Milliseconds between pictures of the failures that have ended: longer than until the loading text. */
+const EVERY = 400;
 
 export default function create(root) {
   const latest = new Latest();
@@ -83,17 +86,33 @@ export default function create(root) {
     });
     const question = { each: domain, ...(force.checked && { force: true }) };
     const began = performance.now();
+    const worst = (each) =>
+      failures(each, `The ${domain}s whose failure harms most pods`, {
+        limit: WORST,
+        isLossAccepted: question.force,
+      });
+    const ask = (signal) => {
+      const ended = [];
+      let drawn = performance.now();
+      const online = ({ failure, of }) => {
+        ended.push(failure);
+        if (signal.aborted || performance.now() - drawn < EVERY) return;
+        drawn = performance.now();
+        refill(
+          result,
+          el('p', { class: 'headline' }, `${whole(ended.length)} of ${count(of, domain)} failed…`),
+          worst({ failures: ended, nodes_without_zone: 0 }),
+        );
+      };
+      return post('what-if', question, { signal, online });
+    };
     const found = await answer(
       result,
       `Each ${domain} fails in turn…`,
-      () => latest.run((signal) => post('what-if', question, { signal })),
+      () => latest.run(ask),
       (found) => [
         el('p', { class: `headline ${found.ok ? 'good' : 'bad'}` }, found.headline),
-        found.each &&
-          failures(found.each, `The ${domain}s whose failure harms most pods`, {
-            limit: WORST,
-            isLossAccepted: question.force,
-          }),
+        found.each && worst(found.each),
         el(
           'p',
           { class: 'hint' },

@@ -26,13 +26,14 @@ use axum::routing::{MethodRouter, get, post};
 use futures_util::stream::unfold;
 use portolan::model::Pod;
 use serde_json::{Map, Value, json};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::timeout;
 
 use super::access::{self, Access, admit};
 use super::difference::Difference;
 use super::figures::{Figures, measure};
 use super::history::History;
+use super::lines::Lines;
 use super::page;
 use super::problem::Problem;
 use super::sessions::{NotAdded, Session, Sessions};
@@ -400,10 +401,22 @@ async fn what_if(
 ) -> Answer {
     let view = app.view(&of)?;
     let change = Change::from_json(&fields(&headers, &body)?).map_err(Problem::invalid)?;
-    let answer = work(&app, move |app, is_wanted| {
-        Ok(view.what_if(&change, &app.rules, is_wanted)?.0.to_string())
-    });
-    Ok(text(answer.await?))
+    let (told, lines) = mpsc::unbounded_channel();
+    let answer = async move {
+        let computed = work(&app, move |app, is_wanted| {
+            // A client that has left is told nothing.
+            let tell = |line| drop(told.send(line));
+            Ok(view.what_if(&change, &app.rules, is_wanted, &tell)?.0)
+        });
+        computed.await
+    };
+    match Lines::are_accepted(&headers) {
+        true => Lines::new(answer, lines).response().await,
+        false => {
+            drop(lines);
+            Ok(text(answer.await?.to_string()))
+        }
+    }
 }
 
 async fn compare(
@@ -457,7 +470,7 @@ async fn add_session(
         return Err(Problem::new(StatusCode::CONFLICT, what));
     }
     let created = work(&app, move |app, is_wanted| {
-        let (answer, view) = view.what_if(&change, &app.rules, is_wanted)?;
+        let (answer, view) = view.what_if(&change, &app.rules, is_wanted, &|_| {})?;
         let view = Arc::new(view);
         let created = jiff::Timestamp::now();
         let session = Session { parent, created, change: fields, answer: answer.clone(), view };

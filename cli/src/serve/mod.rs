@@ -10,6 +10,7 @@ mod difference;
 mod example;
 mod figures;
 mod history;
+mod lines;
 mod page;
 mod problem;
 mod sessions;

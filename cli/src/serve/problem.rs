@@ -3,7 +3,7 @@
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::error::CommandError;
 
@@ -33,6 +33,15 @@ impl Problem {
     /// The same request may succeed a moment later.
     pub(super) fn busy(detail: impl Into<String>) -> Problem {
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+    }
+
+    pub(super) fn document(&self) -> Value {
+        json!({
+            "type": "about:blank",
+            "title": self.status.canonical_reason().unwrap_or("Error"),
+            "status": self.status.as_u16(),
+            "detail": self.detail,
+        })
     }
 
     /// A problem document for an error that a library has answered in another form.
@@ -69,15 +78,9 @@ impl From<CommandError> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let Problem { status, detail } = self;
-        let body = json!({
-            "type": "about:blank",
-            "title": status.canonical_reason().unwrap_or("Error"),
-            "status": status.as_u16(),
-            "detail": detail,
-        });
+        let status = self.status;
         let kind = [(CONTENT_TYPE, HeaderValue::from_static(DOCUMENT))];
-        let mut response = (status, kind, body.to_string()).into_response();
+        let mut response = (status, kind, self.document().to_string()).into_response();
         let header = match status {
             StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => (RETRY_AFTER, "1"),
             StatusCode::UNAUTHORIZED => (WWW_AUTHENTICATE, "Bearer"),

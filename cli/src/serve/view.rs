@@ -263,14 +263,16 @@ impl View {
         })
     }
 
-    /// Simulates a change, as `portolan what-if` does. Returns the answer, and the cluster after the change.
+    /// Simulates a change, as `portolan what-if` does. Returns the answer, and the cluster after the change. The failures
+    /// of `each` are passed to `tell` when they are known.
     pub(super) fn what_if(
         &self,
         change: &Change,
         rules: &Rules,
         is_wanted: &Arc<AtomicBool>,
+        tell: &(dyn Fn(Value) + Sync),
     ) -> Result<(Value, View), CommandError> {
-        let (mut answer, after, contents) = self.asked(rules, is_wanted).change(change)?;
+        let (mut answer, after, contents) = self.asked(rules, is_wanted).change(change, tell)?;
         answer["generation"] = json!(self.generation());
         Ok((answer, self.at(after, contents)))
     }

@@ -9,6 +9,7 @@ use portolan::model::{Name, Pod};
 use portolan_k8s::PodController;
 use serde_json::{Map, Value, json};
 
+use super::each::Harm;
 use super::nodes::Copies;
 use super::question::{Answered, Like, Question};
 use super::start::Base;
@@ -46,15 +47,21 @@ impl<'q> Asked<'q> {
         is_wanted: &Arc<AtomicBool>,
     ) -> Asked<'q> {
         let (from, is_wanted) = (from.clone(), is_wanted.clone());
-        Asked(Base { rules, contents, from, is_wanted })
+        Asked(Base { rules, contents, from, is_wanted, on_failure: &|_, _| {} })
     }
 
     /// Simulates a change. Returns the answer for programs with its first line, and the cluster after the change.
+    ///
+    /// The failures of `each` are passed to `tell` in the order in which their simulations end.
     pub(crate) fn change(
         &self,
         change: &Change,
+        tell: &(dyn Fn(Value) + Sync),
     ) -> Result<(Value, Checkpoint, Contents), CommandError> {
-        let Asked(base) = self;
+        let on_failure = |harm: &Harm, of: usize| {
+            tell(json!({ "failure": report::harm_json(harm), "of": of }));
+        };
+        let base = &Base { on_failure: &on_failure, ..self.0.clone() };
         let question = Question { base, change, without: base.without_change()? };
         let Answered { answer, world, .. } = question.answer(Added::default(), None, None)?;
         let contents = match change.controllers(base.contents.controllers()) {

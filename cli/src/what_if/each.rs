@@ -59,7 +59,9 @@ impl Base<'_> {
         let work = || {
             let mut done = Vec::new();
             while let Some((name, nodes)) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
-                done.push(self.fail(name, nodes, without)?);
+                let harm = self.fail(name, nodes, without)?;
+                (self.on_failure)(&harm, groups.len());
+                done.push(harm);
             }
             Ok::<Vec<Harm>, CommandError>(done)
         };

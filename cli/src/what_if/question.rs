@@ -51,7 +51,7 @@ pub(super) fn answer(arguments: &Arguments) -> Result<(Answer, [Arc<Snapshot>; 2
     let loaded = input.load(godel, Vec::new())?;
     let rules = &Rules { config, godel: Arc::new(godel.clone()), seed: *seed };
     let (from, is_wanted) = (Arc::new(Checkpoint::of(&loaded)), Arc::new(AtomicBool::new(true)));
-    let base = Base { rules, contents: &loaded.contents, from, is_wanted };
+    let base = Base { rules, contents: &loaded.contents, from, is_wanted, on_failure: &|_, _| {} };
     let question = Question { base: &base, change, without: base.without_change()? };
     let like = like.map(|(pod, devices)| {
         let claims = loaded.claims.as_ref().map(|claims| claims.with_templates(&devices));

@@ -250,15 +250,16 @@ fn upgrade_json(upgrade: &Upgrade) -> Value {
 }
 
 fn each_json(each: &Failures) -> Value {
-    let failures = each.failures.iter().map(|harm| {
-        let Harm { name, nodes, during, after, lost } = harm;
-        json!({ "name": name, "nodes": nodes, "during": during, "after": after, "lost": lost })
-    });
     json!({
-        "failures": failures.collect::<Vec<_>>(),
+        "failures": each.failures.iter().map(harm_json).collect::<Vec<_>>(),
         "harmful": each.harmful().count(),
         "nodes_without_zone": each.without_zone,
     })
+}
+
+pub(super) fn harm_json(harm: &Harm) -> Value {
+    let Harm { name, nodes, during, after, lost } = harm;
+    json!({ "name": name, "nodes": nodes, "during": during, "after": after, "lost": lost })
 }
 
 fn consolidated_json(found: &Consolidation) -> Value {

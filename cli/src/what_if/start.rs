@@ -23,6 +23,7 @@ use crate::simulation::Stage;
 use super::answer::Answer;
 use super::budgets::Limits;
 use super::difference::{Outcome, own};
+use super::each::Harm;
 use super::record::{End, Record};
 use super::world::World;
 
@@ -48,6 +49,8 @@ pub(super) struct Base<'q> {
     pub(super) from: Arc<Checkpoint>,
     /// `false` once the answer is no longer needed.
     pub(super) is_wanted: Arc<AtomicBool>,
+    /// Called with each simulated failure and the number of all.
+    pub(super) on_failure: &'q (dyn Fn(&Harm, usize) + Sync),
 }
 
 /// A simulated cluster.

@@ -357,7 +357,13 @@ fn the_effects_are_the_difference_between_two_simulations() {
         let Arguments { godel, seed, .. } = arguments;
         let rules = Rules { config: config.into(), godel: godel.clone().into(), seed: *seed };
         let (from, is_wanted) = (Arc::new(Checkpoint::of(&loaded)), Arc::default());
-        let base = Base { rules: &rules, contents: &loaded.contents, from, is_wanted };
+        let base = Base {
+            rules: &rules,
+            contents: &loaded.contents,
+            from,
+            is_wanted,
+            on_failure: &|_, _| {},
+        };
         base.is_wanted.store(true, Ordering::Relaxed);
         let mut baseline = base.start(None).expect("a simulation");
         let mut limits = baseline.settle(&loaded.contents).expect("settled");

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { before, test } from 'node:test';
 import { NARROW, replaced, until, visit, WIDE } from './browser.js';
-import { node, pod } from './clusters.js';
+import { large, node, pod } from './clusters.js';
 import { ask, serve, serveFile } from './server.js';
 
 let address;
@@ -39,6 +39,23 @@ for (const [domain, size] of [
       await check(`resilience-${domain}`);
     }));
 }
+
+test('failures are shown while others are simulated', async () => {
+  const { address } = await serveFile([...large(1500), pod('alone', 'node-00007')]);
+  await visit(address, '#/resilience', {}, async (page, check) => {
+    const begin = page.getByRole('button', { name: 'Fail each node' });
+    await begin.click();
+    const progress = page.getByText(/^[\d,]+ of 1,500 nodes failed…$/);
+    await progress.waitFor();
+    const ended = () => progress.textContent().then((text) => Number.parseInt(text.replace(',', ''), 10));
+    const first = await ended();
+    await until(ended, (now) => now > first, 'more failures have ended');
+    await page.getByRole('table', { name: /nodes whose failure/ }).waitFor();
+    await page.getByRole('button', { name: 'Cancel' }).click();
+    await page.getByText('Nothing failed yet').waitFor();
+    await check('resilience-cancelled');
+  });
+});
 
 const LIGHT = { hangs: /^hangs in step \d+$/, harms: /^pods (unschedulable|lost): \d+/, good: /^can be upgraded$/ };
 

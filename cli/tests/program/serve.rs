@@ -52,6 +52,18 @@ impl Server {
         (response.status().as_u16(), serde_json::from_str(&text).unwrap_or(Value::String(text)))
     }
 
+    /// The status and the lines of an answer that is asked for in lines.
+    fn lines(&self, path: &str, body: &Value) -> (u16, Vec<Value>) {
+        let url = format!("http://{}{path}", self.address);
+        let config = ureq::Agent::config_builder().http_status_as_error(false).build();
+        let request = ureq::Agent::from(config).post(url).content_type("application/json");
+        let request = request.header("accept", "text/html;q=0.1, application/x-ndjson;q=1");
+        let mut response = request.send(body.to_string()).expect("an answer");
+        let text = response.body_mut().read_to_string().expect("UTF-8");
+        let lines = text.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+        (response.status().as_u16(), lines.collect())
+    }
+
     fn get(&self, path: &str) -> Value {
         let (code, answer) = self.request("GET", path, None);
         assert_eq!(code, 200, "{path}: {answer}");
@@ -355,6 +367,30 @@ fn pages_of_other_origins_and_hosts_get_nothing() {
         "{page}"
     );
     assert!(!page.contains("access-control-allow-origin"), "{page}");
+}
+
+#[test]
+fn failures_come_in_lines_before_the_answer() {
+    let server = Server::start(&["--cluster", &cluster("lines")]);
+    let question = json!({"each": "node"});
+    let plain = server.post("/api/v1/what-if", &question);
+    let (code, mut lines) = server.lines("/api/v1/what-if", &question);
+    assert_eq!(code, 200);
+    lines.iter().for_each(|line| assert_matches("Line", line));
+    assert_eq!(lines.pop().expect("a line")["answer"], plain);
+    assert!(lines.iter().all(|line| line["of"] == 2), "{lines:?}");
+    let name = |failure: &Value| failure["name"].to_string();
+    let mut told: Vec<Value> = lines.iter().map(|line| line["failure"].clone()).collect();
+    let mut all = plain["each"]["failures"].as_array().expect("a list").clone();
+    told.sort_by_key(name);
+    all.sort_by_key(name);
+    assert_eq!(told, all);
+
+    let change = json!({"drain": "n1"});
+    let plain = server.post("/api/v1/what-if", &change);
+    assert_eq!(server.lines("/api/v1/what-if", &change), (200, vec![json!({"answer": plain})]));
+    let (code, problem) = server.lines("/api/v1/what-if", &json!({"fail_zone": "none"}));
+    assert_eq!((code, &problem[0]["status"]), (422, &json!(422)));
 }
 
 /// Also if the label of one pool is on nodes of another one, whose label is looked for first.
