@@ -1,14 +1,16 @@
 //! Affinity and anti-affinity between pods (interpodaffinity/{filtering,scoring}.go).
 
+use std::cell::Cell;
+
 use crate::framework::{
     Code, Cycle, Feasible, Filter, Incremental, Plugin, PluginInfo, Point, PreFilter, PreScore,
     Reads, Reasons, Score, ScoredNodes, Status, dispatch, each_run,
 };
 use crate::model::{
-    Generation, Labels, Pod, PodAffinity, PodAffinityTerm, PodSpec, Template,
+    Generation, LabelLookup, Labels, Pod, PodAffinity, PodAffinityTerm, PodSpec, Template,
     WeightedPodAffinityTerm,
 };
-use crate::snapshot::{Chunk, Cluster, Column, InLane, LANES, NodeInfo, Victims};
+use crate::snapshot::{Chunk, Cluster, Column, InLane, LANES, Lineage, NodeInfo, Victims};
 
 use super::hints::{self, ClusterEvent, Hint};
 use super::ledger::{Ledger, Part, Remembered};
@@ -32,6 +34,8 @@ struct ForTemplate {
     near: Ledger,
     apart: Ledger,
     preferred: Ledger,
+    excluding: Contributing,
+    preferring: Contributing,
 }
 
 impl Default for InterPodAffinity {
@@ -88,8 +92,19 @@ fn signed<'t>(
 
 /// Returns whether a term selects pods of this namespace with these labels, disregarding topology.
 fn selects(cluster: &Cluster, term: &PodAffinityTerm, namespace: &str, labels: &Labels) -> bool {
-    let namespace_labels = cluster.objects().namespaces.get("", namespace).map(|n| &n.labels);
-    term.matches(namespace, namespace_labels.unwrap_or(const { &Labels::EMPTY }), labels)
+    term.matches(namespace, &OfNamespace { cluster, namespace }, labels)
+}
+
+/// The labels of a namespace. Few terms ask for them.
+struct OfNamespace<'c> {
+    cluster: &'c Cluster,
+    namespace: &'c str,
+}
+
+impl LabelLookup for OfNamespace<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        self.cluster.objects().namespaces.get("", self.namespace)?.labels.get(key)
+    }
 }
 
 fn selects_pod(cluster: &Cluster, term: &PodAffinityTerm, spec: &PodSpec) -> bool {
@@ -145,21 +160,72 @@ fn add_by_labels(
     }
 }
 
-/// Adds to the domains of each pod with affinity or anti-affinity the amounts that `share` returns for its template.
-fn add_by_terms(
-    cluster: &Cluster,
-    keys: &mut Keys,
-    chunk: &Chunk,
-    part: &mut Part,
-    decided: &mut Decided<Shares>,
-    mut share: impl FnMut(&Template, &mut Keys) -> Shares,
-) {
-    for (number, held) in chunk.tally(cluster).affine() {
-        let shares = decided.get(number, || match cluster.template(number) {
-            Some(template) => share(template, keys),
-            None => Box::default(),
-        });
-        add(keys, chunk, held, shares, part);
+/// The templates of existing pods whose terms contribute to a count.
+#[derive(Default)]
+struct Contributing {
+    /// The templates with affinity and the namespaces for which `numbers` holds.
+    of: Option<(Lineage, u64, Generation)>,
+    /// Sorted.
+    numbers: Vec<u32>,
+}
+
+/// The largest number of chunks whose templates are asked one by one. If more chunks are counted, a pass over all
+/// templates is worth its cost, and serves later cycles until templates with affinity come or go.
+const FEW: usize = 4;
+
+impl Contributing {
+    fn is_current(&self, cluster: &Cluster) -> bool {
+        let is_same = |(lineage, stamp, read): &(Lineage, u64, Generation)| {
+            (*stamp, *read) == (cluster.affine_stamp(), reads(cluster)) && lineage.includes(cluster)
+        };
+        self.of.as_ref().is_some_and(is_same)
+    }
+}
+
+/// Counts what the terms of existing pods contribute.
+struct Terms<'c> {
+    contributing: &'c mut Contributing,
+    decided: Decided<Shares>,
+    /// The number of chunks that were counted.
+    visited: &'c Cell<usize>,
+}
+
+impl<'c> Terms<'c> {
+    fn new(contributing: &'c mut Contributing, visited: &'c Cell<usize>) -> Terms<'c> {
+        Terms { contributing, decided: Decided::default(), visited }
+    }
+
+    /// Adds to the domains of each pod the amounts that `share` returns for its template.
+    fn add(
+        &mut self,
+        cluster: &Cluster,
+        keys: &mut Keys,
+        chunk: &Chunk,
+        part: &mut Part,
+        mut share: impl FnMut(&Template, &mut Keys) -> Shares,
+    ) {
+        self.visited.update(|visited| visited + 1);
+        let is_current = self.contributing.is_current(cluster);
+        if !is_current && self.visited.get() > FEW {
+            let all = cluster.affine_templates();
+            let found = all.filter(|(_, template)| !share(template, keys).is_empty());
+            let numbers = found.map(|(number, _)| number).collect();
+            let of = Some((cluster.lineage(), cluster.affine_stamp(), reads(cluster)));
+            *self.contributing = Contributing { of, numbers };
+        }
+        let decided = &mut self.decided;
+        let mut visit = |number: u32, held: &[InLane]| {
+            let shares = decided.get(number, || match cluster.template(number) {
+                Some(template) => share(template, keys),
+                None => Box::default(),
+            });
+            add(keys, chunk, held, shares, part);
+        };
+        if !is_current && self.visited.get() <= FEW {
+            chunk.tally(cluster).affine().for_each(|(number, held)| visit(number, held));
+        } else if !self.contributing.numbers.is_empty() {
+            chunk.tally(cluster).each_affine_of(&self.contributing.numbers, visit);
+        }
     }
 }
 
@@ -291,16 +357,17 @@ impl Plugin for InterPodAffinity {
         self.counted.with(&pod.template, |counted| {
             let mut existing = Keys::default();
             if has_anti_affinity {
-                let mut decided = Decided::default();
+                let visited = Cell::new(0);
+                let mut terms = Terms::new(&mut counted.excluding, &visited);
                 let (keys, is_touched) = counted.existing.follow(
                     cluster,
                     reads(cluster),
-                    |_| {},
+                    |_| visited.set(FEW),
                     |keys, chunk, part| {
-                        add_by_terms(cluster, keys, chunk, part, &mut decided, |other, keys| {
-                            let terms = required(apart(other)).iter();
-                            let terms = terms.filter(|term| selects_pod(cluster, term, spec));
-                            terms.map(|term| (keys.at(cluster, &term.topology_key), 1)).collect()
+                        terms.add(cluster, keys, chunk, part, |other, keys| {
+                            let apart = required(apart(other)).iter();
+                            let apart = apart.filter(|term| selects_pod(cluster, term, spec));
+                            apart.map(|term| (keys.at(cluster, &term.topology_key), 1)).collect()
                         });
                     },
                 );
@@ -373,13 +440,17 @@ impl Plugin for InterPodAffinity {
             }
             shares.into()
         };
+        let visited = Cell::new(0);
         let start = |keys: &mut Keys| {
+            // All chunks are counted.
+            visited.set(FEW);
             for (weighted, _) in signed(near_terms, apart_terms) {
                 keys.at(cluster, &weighted.term.topology_key);
             }
         };
         self.counted.with(&pod.template, |counted| {
-            let (mut by_labels, mut by_terms) = (Decided::default(), Decided::default());
+            let (mut by_labels, mut by_terms) =
+                (Decided::default(), Terms::new(&mut counted.preferring, &visited));
             let count = |keys: &mut Keys, chunk: &Chunk, part: &mut Part| {
                 if has_own {
                     let position = |term: &PodAffinityTerm| {
@@ -398,7 +469,7 @@ impl Plugin for InterPodAffinity {
                     add_by_labels(cluster, keys, chunk, part, &mut by_labels, share);
                 }
                 if chunk.with_affinity() != 0 {
-                    add_by_terms(cluster, keys, chunk, part, &mut by_terms, of_others);
+                    by_terms.add(cluster, keys, chunk, part, of_others);
                 }
             };
             let ledger = &mut counted.preferred;
@@ -591,9 +662,10 @@ mod tests {
     use crate::cache::{Config, Engine, Writer};
     use crate::framework::{Algorithm, AlgorithmConfig, Framework};
     use crate::model::{
-        LabelSelector, Labels, Namespace, Operator, Pod, PodAffinity, PodAffinityTerm, Requirement,
-        node, pod,
+        HOSTNAME, LabelSelector, Labels, Namespace, Operator, Pod, PodAffinity, PodAffinityTerm,
+        Requirement, node, pod,
     };
+    use crate::snapshot::Cluster;
 
     const ZONE: &str = "topology.kubernetes.io/zone";
 
@@ -628,6 +700,64 @@ mod tests {
         let found = Framework::default_profile().evaluate(writer.cluster(), pod).nodes;
         let fits = found.into_iter().filter(|(_, verdict)| verdict.status.is_none());
         fits.map(|(name, _)| name.to_string()).collect()
+    }
+
+    /// The verdicts of a framework that knows which templates contribute are those of a new one.
+    #[test]
+    fn verdicts_follow_the_templates_and_namespaces_that_contribute() {
+        let (mut writer, _) = Engine::inline(Config::default());
+        let labels = Labels::new([("team", "red")]);
+        let red = |labels: &Labels| Namespace { name: "red".into(), labels: labels.clone() };
+        writer.put_object(red(&Labels::EMPTY)).unwrap();
+        for n in 0..700 {
+            writer.add_node(node(format!("n{n:03}")).hostname().pods(110).build()).unwrap();
+        }
+        let web = pod("new").namespace("red").label("app", "web").build();
+        let excluded = |framework: &Framework, cluster: &Cluster| {
+            let found = framework.evaluate(cluster, &web).nodes.into_iter();
+            let out = found.filter(|(_, verdict)| verdict.status.is_some());
+            out.map(|(name, _)| name.to_string()).collect::<Vec<_>>()
+        };
+        let used = Framework::default_profile();
+        let check = |cluster: &Cluster, expected: &[&str]| {
+            let found = excluded(&used, cluster);
+            assert_eq!(found, excluded(&Framework::default_profile(), cluster));
+            assert_eq!(found, expected);
+        };
+        let apart = |name: &str, app: &str, selector: LabelSelector, on: &str| {
+            let term = PodAffinityTerm {
+                topology_key: HOSTNAME.into(),
+                selector: LabelSelector::from_labels([("app", app)]),
+                namespaces: Box::default(),
+                namespace_selector: selector,
+            };
+            let affinity = PodAffinity { required: Box::new([term]), ..PodAffinity::default() };
+            pod(name).pod_anti_affinity(affinity).on(on).build()
+        };
+        let all = || LabelSelector::from_labels::<&str, &str>([]);
+        // More chunks than are asked one by one.
+        for n in 0..12 {
+            let name = format!("n{:03}", n * 60);
+            writer.add_pod(apart(&format!("db-{n}"), "db", all(), &name)).unwrap();
+        }
+        check(writer.cluster(), &[]);
+        let first = apart("one", "web", all(), "n003");
+        writer.add_pod(first.clone()).unwrap();
+        check(writer.cluster(), &["n003"]);
+        let before = writer.cluster().fork();
+        // Its number is reused for a template that contributes nothing.
+        writer.remove_pod(&first).unwrap();
+        check(writer.cluster(), &[]);
+        writer.add_pod(apart("two", "cache", all(), "n004")).unwrap();
+        check(writer.cluster(), &[]);
+        check(&before, &["n003"]);
+        let of_team = LabelSelector::from_labels([("team", "red")]);
+        writer.add_pod(apart("three", "web", of_team, "n699")).unwrap();
+        check(writer.cluster(), &[]);
+        writer.put_object(red(&labels)).unwrap();
+        check(writer.cluster(), &["n699"]);
+        writer.put_object(red(&Labels::EMPTY)).unwrap();
+        check(writer.cluster(), &[]);
     }
 
     #[test]

@@ -107,6 +107,8 @@ pub(crate) struct Templates {
     pub(crate) table: Table<Kept>,
     pub(crate) index: HashIndex,
     pub(crate) next: u32,
+    /// Identifies the templates with affinity or anti-affinity, as [`Interned::stamp`] does.
+    pub(crate) affine: u64,
 }
 
 /// A template, and the number of its pods' label set.
@@ -631,6 +633,17 @@ impl Cluster {
     /// Returns the template with this number.
     pub(crate) fn template(&self, id: TemplateId) -> Option<&Arc<Template>> {
         self.rest.templates.table.get(id).map(|kept| &kept.template)
+    }
+
+    /// Identifies the [`Cluster::affine_templates`]: with the same stamp, all are the same.
+    pub(crate) fn affine_stamp(&self) -> u64 {
+        self.rest.templates.affine
+    }
+
+    /// Returns the templates of placed pods with affinity or anti-affinity, by number. O(templates).
+    pub(crate) fn affine_templates(&self) -> impl Iterator<Item = (TemplateId, &Arc<Template>)> {
+        let all = self.rest.templates.table.iter().map(|(id, kept)| (id, &kept.template));
+        all.filter(|(_, template)| template.traits().affinity)
     }
 
     /// Returns the taints with this number in [`Chunk::taint_set`].

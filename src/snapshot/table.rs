@@ -234,7 +234,7 @@ pub(crate) struct Interned<V: Part> {
 }
 
 /// Returns a number that was never returned before, and is not 0.
-fn next_stamp() -> u64 {
+pub(crate) fn next_stamp() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     // Relaxed: the additions to one atomic have one order, so the numbers differ; they order no other data.
     NEXT.fetch_add(1, Ordering::Relaxed)

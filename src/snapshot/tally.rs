@@ -85,6 +85,29 @@ impl Groups {
         &self.lanes[start as usize..self.ends[at].1 as usize]
     }
 
+    /// Calls `visit` for each value of `wanted` whose number, by which they are sorted, has counts.
+    fn each_of<T>(
+        &self,
+        wanted: &[T],
+        number: impl Fn(&T) -> u32,
+        mut visit: impl FnMut(&T, &[InLane]),
+    ) {
+        // A search costs about as much as a few steps of an iteration.
+        if wanted.len() <= self.ends.len() / 8 {
+            let held = wanted.iter().map(|value| (value, self.get(number(value))));
+            held.filter(|(_, lanes)| !lanes.is_empty())
+                .for_each(|(value, held)| visit(value, held));
+            return;
+        }
+        let mut wanted = wanted.iter().peekable();
+        for (of, held) in self.iter() {
+            while wanted.next_if(|value| number(value) < of).is_some() {}
+            if let Some(value) = wanted.next_if(|value| number(value) == of) {
+                visit(value, held);
+            }
+        }
+    }
+
     /// Returns these counts with the lanes in `which` replaced by those of `newer`, which has no others.
     fn with(&self, newer: &Groups, which: u64) -> Groups {
         let mut groups = Groups {
@@ -206,20 +229,13 @@ impl Tally {
     /// Calls `visit` for each set of pod labels in `sets` that pods of the chunk have, with the value of the set and
     /// the nodes that have such pods. `sets` is sorted by number.
     pub(crate) fn each_of<T: Copy>(&self, sets: &[(u32, T)], mut visit: impl FnMut(T, &[InLane])) {
-        // A search costs about as much as a few steps of an iteration.
-        if sets.len() <= self.by_labels.ends.len() / 8 {
-            let held = sets.iter().map(|(number, value)| (*value, self.by_labels.get(*number)));
-            held.filter(|(_, lanes)| !lanes.is_empty())
-                .for_each(|(value, held)| visit(value, held));
-            return;
-        }
-        let mut sets = sets.iter().peekable();
-        for (number, held) in self.by_labels.iter() {
-            while sets.next_if(|(of, _)| *of < number).is_some() {}
-            if let Some((_, value)) = sets.next_if(|(of, _)| *of == number) {
-                visit(*value, held);
-            }
-        }
+        self.by_labels.each_of(sets, |(number, _)| *number, |(_, value), held| visit(*value, held));
+    }
+
+    /// Calls `visit` for each of these templates with affinity or anti-affinity that pods of the chunk have, with its
+    /// number and the nodes that have such pods. `templates` is sorted.
+    pub(crate) fn each_affine_of(&self, templates: &[u32], mut visit: impl FnMut(u32, &[InLane])) {
+        self.affine.each_of(templates, |number| *number, |number, held| visit(*number, held));
     }
 
     /// Returns the numbers of the templates with affinity or anti-affinity, each with the nodes that have such pods.

@@ -1,5 +1,6 @@
 //! Counts pods by domain for all constraints of a pod at once.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -114,17 +115,22 @@ pub(super) fn follow(
     (constraints, matched): (&[Constraint<'_>], &mut Matched),
     (all_keys, wanted): (bool, u64),
 ) -> Keys {
+    let visited = Cell::new(0);
     let mut counting = Counting {
         cycle,
         constraints,
         matched,
-        visited: 0,
+        visited: &visited,
         sets: None,
         policies: constraints.iter().map(|c| c.policy(cycle.pod)).collect(),
         wanted,
         all_keys,
     };
-    let start = |keys: &mut Keys| Counting::start(cycle.cluster, constraints, keys);
+    let start = |keys: &mut Keys| {
+        // All chunks are counted.
+        visited.set(FEW);
+        Counting::start(cycle.cluster, constraints, keys);
+    };
     let count = |keys: &mut Keys, chunk: &Chunk, part: &mut Part| {
         if wanted != 0 {
             counting.count(keys, chunk, part);
@@ -146,7 +152,7 @@ struct Counting<'c> {
     constraints: &'c [Constraint<'c>],
     matched: &'c mut Matched,
     /// The number of chunks that were counted.
-    visited: usize,
+    visited: &'c Cell<usize>,
     /// The counted sets, once more than [`FEW`] chunks were counted.
     sets: Option<Sets>,
     policies: Vec<Policy<'c>>,
@@ -180,9 +186,9 @@ impl Counting<'_> {
                 }
             });
         }
-        self.visited += 1;
+        self.visited.update(|visited| visited + 1);
         let of_chunk;
-        let sets = match self.visited > FEW {
+        let sets = match self.visited.get() > FEW {
             true => self.sets.get_or_insert_with(|| self.matched.all(self.cycle, self.constraints)),
             false => {
                 let chunk = std::iter::once(chunk);

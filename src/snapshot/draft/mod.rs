@@ -23,7 +23,7 @@ use super::cluster::{Cluster, Kept, PodLabels, Rest, Snapshot};
 use super::departures::Departures;
 use super::pod_index::PodLookup;
 use super::stores::Objects;
-use super::table::{Numbers, Span};
+use super::table::{Numbers, Span, next_stamp};
 pub(crate) use super::tree::Threads;
 
 /// A version that is being written.
@@ -195,6 +195,9 @@ impl Draft {
                 let labels =
                     rest.pod_labels.acquire(&labels, &mut self.numbers.pod_labels, span)?;
                 rest.templates.next = next;
+                if template.traits().affinity {
+                    rest.templates.affine = next_stamp();
+                }
                 rest.templates.table.set(number, Kept { template: template.clone(), labels });
                 rest.templates.index.insert(hash, number);
                 self.acquire_resources(template.resources.placed.scalars.iter().map(|(n, _)| n));
@@ -231,6 +234,9 @@ impl Draft {
         let Some(Kept { template, labels }) = rest.templates.table.get(number).cloned() else {
             return;
         };
+        if template.traits().affinity {
+            rest.templates.affine = next_stamp();
+        }
         rest.templates.index.remove(template.hash64(), number);
         rest.templates.table.remove(number);
         let rest = Rest::make_mut(&mut self.cluster.rest);
