@@ -77,7 +77,7 @@ impl<'q> Asked<'q> {
     pub(crate) fn settled(&self) -> Result<Checkpoint, CommandError> {
         let Asked(base) = self;
         let mut start = base.start(None)?;
-        start.settle(base.contents)?;
+        start.settle(base)?;
         Checkpoint::after(&start.world, &base.from)
     }
 

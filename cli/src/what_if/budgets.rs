@@ -6,20 +6,38 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use portolan::cache::{Cluster, Event, PodInfo};
-use portolan::model::{Name, PodDisruptionBudget, Template};
+use portolan::cache::{ChangedSince, Cluster, Event, NodeInfo, PodInfo};
+use portolan::model::{Generation, Name, PodDisruptionBudget, Template, Uid};
 use portolan::scheduler::drain::Stays;
 use portolan_k8s::{BudgetLimit, Health, PodCounts, PodFacts};
 
 use crate::error::CommandError;
 
 use super::record::{Change, Record};
+use super::start::Checkpoint;
 use super::world::World;
+
+/// The pods that budgets cover in the cluster with which simulations begin.
+pub(super) struct Covered {
+    counts: HashMap<Arc<Template>, PodCounts>,
+    /// The templates of each limit.
+    templates: Vec<Vec<Arc<Template>>>,
+}
+
+/// A pod on a node, as it was counted: its template, whether it is healthy, and whether it is being deleted.
+type Counted = (Arc<Template>, bool, bool);
 
 /// The budgets of the cluster.
 pub(super) struct Limits<'c> {
     limits: &'c [BudgetLimit],
     facts: &'c PodFacts,
+    from: Arc<Checkpoint>,
+    /// The version that was counted last.
+    at: Generation,
+    /// The pods of the nodes that the simulation has changed.
+    of_nodes: HashMap<Name, Vec<Counted>>,
+    /// The counts of their templates.
+    counts: HashMap<Arc<Template>, PodCounts>,
     /// One for each limit.
     states: Vec<State>,
     numbers: HashMap<(&'c Name, &'c Name), usize>,
@@ -47,18 +65,23 @@ pub(super) enum Refused {
 }
 
 impl<'c> Limits<'c> {
-    /// The budgets at the start of a simulation. O(pods + budgets).
+    /// The budgets at the start of a simulation. O(budgets), after a first count of all pods of the checkpoint.
     pub(super) fn new(
         limits: &'c [BudgetLimit],
         facts: &'c PodFacts,
-        cluster: &Cluster,
+        from: &Arc<Checkpoint>,
         record: &Record,
     ) -> Limits<'c> {
         let number = |(at, limit): (usize, &'c BudgetLimit)| ((&limit.namespace, &limit.name), at);
         let is_for_all = |at: &usize| limits[*at].selector.is_empty();
+        let cluster = &*from.cluster;
         let mut budgets = Limits {
             limits,
             facts,
+            from: from.clone(),
+            at: cluster.generation(),
+            of_nodes: HashMap::new(),
+            counts: HashMap::new(),
             states: Vec::new(),
             numbers: limits.iter().enumerate().map(number).collect(),
             of_all: (0..limits.len()).filter(is_for_all).collect(),
@@ -89,7 +112,8 @@ impl<'c> Limits<'c> {
         format!("{}/{}", self.limits[at].namespace, self.limits[at].name)
     }
 
-    /// Computes the numbers from the current pods, and writes those that have changed. O(pods + budgets).
+    /// Computes the numbers from the current pods, and writes those that have changed. O(budgets + waiting pods + pods
+    /// of the nodes that have changed since the last call).
     pub(super) fn update(&mut self, world: &mut World) -> Result<(), CommandError> {
         if self.limits.is_empty() {
             return Ok(());
@@ -208,24 +232,118 @@ impl<'c> Limits<'c> {
         if self.limits.is_empty() {
             return Vec::new();
         }
-        let mut counts: HashMap<Arc<Template>, PodCounts> = HashMap::new();
-        for pod in cluster.nodes().flat_map(|node| node.pods()) {
-            let uid = pod.uid();
-            let is_ready = record.has_arrived(&uid) || self.facts.is_ready(&uid);
-            let is_healthy = is_ready && !record.has_ended(&uid);
-            let counts = counts.entry(pod.template().clone()).or_default();
-            counts.add(is_healthy, pod.deletion_time().is_some());
-        }
+        let from = self.from.clone();
+        let covered = from.covered.get_or_init(|| self.covered(&from.cluster));
+        self.count(cluster, record, covered);
+        let mut counts = self.counts.clone();
         for pod in record.waiting() {
-            counts.entry(pod.template.clone()).or_default().add(false, false);
+            covered.counts_of(&pod.template, &mut counts).add(false, false);
         }
-        let mut of: Vec<Vec<(&Template, PodCounts)>> = vec![Vec::new(); self.limits.len()];
-        for (template, counts) in &counts {
-            for at in self.covering(cluster, template).iter() {
-                of[*at].push((template, *counts));
-            }
+        let mut new: Vec<Vec<&Arc<Template>>> = vec![Vec::new(); self.limits.len()];
+        for template in counts.keys().filter(|it| !covered.counts.contains_key(*it)) {
+            self.covering(cluster, template).iter().for_each(|at| new[*at].push(template));
         }
         let scales = &record.replacements.scales;
-        self.limits.iter().zip(of).map(|(limit, pods)| limit.health(pods, scales)).collect()
+        let known = self.limits.iter().zip(&covered.templates);
+        let healths = known.zip(new).map(|((limit, known), new)| {
+            let pods = known.iter().chain(new).map(|template| {
+                let now = counts.get(template).or_else(|| covered.counts.get(template));
+                (&**template, now.copied().unwrap_or_default())
+            });
+            limit.health(pods, scales)
+        });
+        healths.collect()
+    }
+
+    /// Counts the pods of the cluster with which the simulation begins. O(pods).
+    fn covered(&mut self, cluster: &Cluster) -> Covered {
+        let mut counts: HashMap<Arc<Template>, PodCounts> = HashMap::new();
+        for node in cluster.nodes() {
+            for (template, is_healthy, is_terminating) in self.counted(node, None) {
+                counts.entry(template).or_default().add(is_healthy, is_terminating);
+            }
+        }
+        let mut templates = vec![Vec::new(); self.limits.len()];
+        for template in counts.keys() {
+            self.covering(cluster, template)
+                .iter()
+                .for_each(|at| templates[*at].push(template.clone()));
+        }
+        Covered { counts, templates }
+    }
+
+    /// The pods of a node. Without a record, the simulation has touched none of them.
+    fn counted(&self, node: NodeInfo<'_>, record: Option<&Record>) -> Vec<Counted> {
+        let is_healthy = |uid: &Uid| {
+            let has_arrived = record.is_some_and(|record| record.has_arrived(uid));
+            (has_arrived || self.facts.is_ready(uid))
+                && !record.is_some_and(|record| record.has_ended(uid))
+        };
+        let pods = node.pods().map(|pod| {
+            (pod.template().clone(), is_healthy(&pod.uid()), pod.deletion_time().is_some())
+        });
+        pods.collect()
+    }
+
+    /// Counts the pods of the nodes that have changed since the last call.
+    fn count(&mut self, cluster: &Cluster, record: &Record, covered: &Covered) {
+        let base = &self.from.clone().cluster;
+        let changed: Vec<Name> = match cluster.changed_since(self.at) {
+            Ok(ChangedSince::Changes(changes)) => changes.into_iter().map(|it| it.name).collect(),
+            // All nodes, which the versions may name in different ways.
+            _ => {
+                let nodes = base.nodes().chain(cluster.nodes()).map(|node| node.name().clone());
+                nodes.chain(self.of_nodes.keys().cloned()).collect()
+            }
+        };
+        for name in changed {
+            let before = match self.of_nodes.remove(&name) {
+                Some(known) => known,
+                None => base.node(&name).map_or_else(Vec::new, |node| self.counted(node, None)),
+            };
+            for (template, is_healthy, is_terminating) in &before {
+                covered.counts_of(template, &mut self.counts).remove(*is_healthy, *is_terminating);
+            }
+            let node = cluster.node(&name);
+            let now = node.map_or_else(Vec::new, |node| self.counted(node, Some(record)));
+            for (template, is_healthy, is_terminating) in &now {
+                covered.counts_of(template, &mut self.counts).add(*is_healthy, *is_terminating);
+            }
+            self.of_nodes.insert(name, now);
+        }
+        self.at = cluster.generation();
+    }
+}
+
+impl Covered {
+    /// The counts of a template, which are those of the first cluster unless the simulation has changed them.
+    fn counts_of<'m>(
+        &self,
+        template: &Arc<Template>,
+        changed: &'m mut HashMap<Arc<Template>, PodCounts>,
+    ) -> &'m mut PodCounts {
+        let first = || self.counts.get(template).copied().unwrap_or_default();
+        changed.entry(template.clone()).or_insert_with(first)
+    }
+}
+
+#[cfg(test)]
+impl Limits<'_> {
+    /// Fails if the counts are not those of all pods.
+    pub(super) fn check(&mut self, world: &World) {
+        let (cluster, record) = (world.cluster().expect("a cluster"), &world.record);
+        let from = self.from.clone();
+        let covered = from.covered.get_or_init(|| self.covered(&from.cluster));
+        self.count(&cluster, record, covered);
+        let mut known = covered.counts.clone();
+        known.extend(self.counts.clone());
+        known.retain(|_, counts| !counts.is_empty());
+        let mut all: HashMap<Arc<Template>, PodCounts> = HashMap::new();
+        for (template, is_healthy, is_terminating) in
+            cluster.nodes().flat_map(|node| self.counted(node, Some(record)))
+        {
+            all.entry(template).or_default().add(is_healthy, is_terminating);
+        }
+        assert_eq!(known, all);
     }
 }

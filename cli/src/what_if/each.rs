@@ -113,7 +113,7 @@ impl Base<'_> {
         [during, after]: &[Outcome; 2],
     ) -> Result<Harm, CommandError> {
         let mut start = self.start(None)?;
-        let mut limits = start.settle(self.contents)?;
+        let mut limits = start.settle(self)?;
         start.world.record.begin_change();
         let world = &mut start.world;
         let mut failed = fail::fail(nodes, self.contents.facts(), world)?;

@@ -85,7 +85,7 @@ pub(super) struct Answered {
 
 /// The simulation after the change.
 pub(super) struct Changed<'c> {
-    drains: Drains<'c>,
+    pub(super) drains: Drains<'c>,
     /// The cluster at the two moments, which are the same if nothing was ending.
     now: Arc<Snapshot>,
     pub(super) later: Arc<Snapshot>,
@@ -143,7 +143,7 @@ impl<'q> Question<'q> {
         let contents = base.contents;
         let mut reader = start.world.reader()?;
         let facts = contents.facts();
-        let mut limits = start.settle(contents)?;
+        let mut limits = start.settle(base)?;
         start.world.record.begin_change();
         let world = &mut start.world;
         // The nodes of the cluster, not the added ones.

@@ -21,7 +21,7 @@ use crate::resource_claims::ClaimController;
 use crate::simulation::Stage;
 
 use super::answer::Answer;
-use super::budgets::Limits;
+use super::budgets::{Covered, Limits};
 use super::difference::{Outcome, own};
 use super::each::Harm;
 use super::record::{End, Record};
@@ -39,6 +39,8 @@ pub(crate) struct Checkpoint {
     pub(crate) claims: Option<ClaimController>,
     /// What becomes of the cluster without a change: now, and when the pods that are being deleted have ended.
     without: OnceLock<[Outcome; 2]>,
+    /// The pods that its budgets cover.
+    pub(super) covered: OnceLock<Covered>,
 }
 
 /// What the simulations of a question have in common.
@@ -78,6 +80,7 @@ impl Checkpoint {
             creation: Creation::of(contents, cluster),
             claims: claims.clone(),
             without: OnceLock::new(),
+            covered: OnceLock::new(),
         }
     }
 
@@ -100,6 +103,7 @@ impl Checkpoint {
             cluster,
             claims: world.simulation.claims.clone(),
             without: OnceLock::new(),
+            covered: OnceLock::new(),
         })
     }
 }
@@ -147,7 +151,7 @@ impl Base<'_> {
             return Ok(known);
         }
         let mut start = self.start(None)?;
-        let mut limits = start.settle(self.contents)?;
+        let mut limits = start.settle(self)?;
         let outcomes = start.both_outcomes(&mut limits)?;
         Ok(self.from.without.get_or_init(|| outcomes))
     }
@@ -164,12 +168,10 @@ fn terminating(cluster: &Cluster) -> Vec<Pod> {
 
 impl Start {
     /// Tries the pods that are pending in the cluster. Returns what its budgets allow then.
-    pub(super) fn settle<'c>(
-        &mut self,
-        contents: &'c Contents,
-    ) -> Result<Limits<'c>, CommandError> {
-        let (cluster, record) = (self.world.cluster()?, &self.world.record);
-        let mut limits = Limits::new(contents.budget_limits(), contents.facts(), &cluster, record);
+    pub(super) fn settle<'c>(&mut self, of: &Base<'c>) -> Result<Limits<'c>, CommandError> {
+        let Base { contents, from, .. } = of;
+        let record = &self.world.record;
+        let mut limits = Limits::new(contents.budget_limits(), contents.facts(), from, record);
         self.world.arrive(&self.pending)?;
         limits.update(&mut self.world)?;
         Ok(limits)

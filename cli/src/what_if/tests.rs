@@ -366,15 +366,17 @@ fn the_effects_are_the_difference_between_two_simulations() {
         };
         base.is_wanted.store(true, Ordering::Relaxed);
         let mut baseline = base.start(None).expect("a simulation");
-        let mut limits = baseline.settle(&loaded.contents).expect("settled");
+        let mut limits = baseline.settle(&base).expect("settled");
         baseline.end_terminating(&mut limits).expect("ended");
+        limits.check(&baseline.world);
         let reader = baseline.world.simulation.engine.reader().expect("a reader");
         let (before, mut counts) = placed(&reader.snapshot());
         let without = base.without_change().expect("outcomes");
         let mut start = base.start(None).expect("a simulation");
         let mut answer = Answer::default();
         let question = Asked { base: &base, change: &arguments.change, without };
-        let changed = question.change(&mut start, added, &mut answer).expect("a change");
+        let mut changed = question.change(&mut start, added, &mut answer).expect("a change");
+        changed.drains.limits.check(&start.world);
         let effects = answer.last();
         for row in own(&effects.placed).chain(own(&effects.unplaced)) {
             row.from.iter().for_each(|from| add(&mut counts, &row.pod, from, -1));

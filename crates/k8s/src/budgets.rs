@@ -94,6 +94,19 @@ impl PodCounts {
         self.healthy += i64::from(is_ready && !is_terminating);
         self.terminating += i64::from(is_terminating);
     }
+
+    /// Reverts [`PodCounts::add`] of the same values.
+    pub fn remove(&mut self, is_ready: bool, is_terminating: bool) {
+        self.all -= 1;
+        self.healthy -= i64::from(is_ready && !is_terminating);
+        self.terminating -= i64::from(is_terminating);
+    }
+
+    /// Returns whether there are no pods.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.all == 0
+    }
 }
 
 /// The pods of a budget.
@@ -114,8 +127,8 @@ impl Health {
 }
 
 impl BudgetLimit {
-    /// Returns the health of the budget's pods, from the numbers of pods of each template. Pods that the budget does
-    /// not cover are ignored. O(templates).
+    /// Returns the health of the budget's pods, from the numbers of pods of each template. Templates without pods, and
+    /// those that the budget does not cover, are ignored. O(templates).
     ///
     /// Returns `None` if no disruption is allowed, regardless of which pods are healthy: the budget has no limit or
     /// covers no pods, or the scale of a controller cannot be known.
@@ -128,7 +141,10 @@ impl BudgetLimit {
         let mut sum = PodCounts::default();
         let mut owned: HashMap<Scaled, i64> = HashMap::new();
         for (template, counts) in pods {
-            if template.namespace != self.namespace || !self.selector.matches(&template.labels) {
+            if counts.is_empty()
+                || template.namespace != self.namespace
+                || !self.selector.matches(&template.labels)
+            {
                 continue;
             }
             sum.all += counts.all;
