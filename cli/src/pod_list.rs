@@ -51,6 +51,7 @@ impl PodList {
     }
 
     /// Whether both are the same list in memory.
+    #[cfg(any(test, feature = "cluster"))]
     pub(crate) fn is_same(&self, other: &PodList) -> bool {
         Arc::ptr_eq(&self.blocks, &other.blocks) || (self.is_empty() && other.is_empty())
     }
@@ -59,7 +60,8 @@ impl PodList {
         self.len
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    #[cfg(any(test, feature = "cluster"))]
+    fn is_empty(&self) -> bool {
         self.len == 0
     }
 
@@ -72,7 +74,7 @@ impl PodList {
     }
 
     /// The pods of this list in blocks that the other list does not have. O(blocks + such pods).
-    #[cfg(feature = "cluster")]
+    #[cfg(any(test, feature = "cluster"))]
     pub(crate) fn without_shared<'l>(&'l self, other: &PodList) -> impl Iterator<Item = &'l Pod> {
         let known: std::collections::HashSet<*const Pod> =
             other.blocks.iter().map(|block| block.as_ptr()).collect();
