@@ -48,10 +48,18 @@
 //! - `scheduler_plugin_evaluation_total` counts each node at Filter and Score, as kube-scheduler's does, but not nodes
 //!   whose verdict or score is cached, victims that preemption evaluates by their sums, and nodes at Score if a plugin
 //!   gives all of them the same score.
-//! - Metrics of components that do not exist here are not exported: asynchronous API calls, the goroutines of
-//!   preemption, and the cache of bound volumes.
 //! - Metrics without samples are omitted from the text, as in Go's client.
 //! - Waiting times of pods are measured by the clock that callers pass in.
+//!
+//! These metrics are not exported:
+//!
+//! - not measured: `rest_client_exec_plugin_*`, `rest_client_transport_*`, `rest_client_dns_resolution_duration_seconds`,
+//!   `rest_client_request_retries_total` (a retry is a request of its own), `leader_election_slowpath_total`
+//! - of parts that do not exist here: `scheduler_{batch,preemption_goroutines,volume,async_api_call,podgroup}_*`,
+//!   `scheduler_get_node_hint_duration_seconds`, `scheduler_store_schedule_results_duration_seconds`,
+//!   `scheduler_pending_async_api_calls`, `{workqueue,go,apiserver,authentication,authorization}_*`,
+//!   `authenticated_user_requests`, and `*_metrics_total` of the registry
+//! - of `/metrics/slis` and `/metrics/resources`, which are not served: `kubernetes_healthcheck*`, `kube_pod_resource_*`
 
 mod classic;
 mod families;
