@@ -43,7 +43,7 @@ struct Replaced {
 }
 
 impl Replaced {
-    /// `None` for what is no regular file, such as a pipe. A link stays: the file that it leads to is replaced.
+    /// `None` for anything but a regular file, such as a pipe. A link stays: the file that it leads to is replaced.
     fn of(path: &Path) -> Option<Replaced> {
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         if path.exists() && !path.is_file() {

@@ -1,9 +1,9 @@
-//! The readings of one source: each is a difference to the engine that the last one used, so that the versions of a
-//! cluster share all that did not change.
+//! The readings of one source: each is applied as a difference to the engine of the last one, so that the versions of a
+//! cluster share all unchanged data.
 //!
-//! The difference is that to the engine's state, not to the last reading: after a reading that failed half-way, the next
-//! one sets everything right. With Gödel semantics, the state also depends on the order of events, and each reading has
-//! an engine of its own.
+//! The difference is to the engine's state, not to the last reading: the reading after one that failed halfway is
+//! complete. With Gödel semantics, the state also depends on the order of events, and each reading has an engine of its
+//! own.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

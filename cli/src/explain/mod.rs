@@ -151,7 +151,7 @@ pub(crate) struct Inquiry<'a> {
     pub(crate) records: bool,
 }
 
-/// What was found.
+/// The result of an inquiry.
 pub(crate) struct Report {
     /// The report in the form that was asked for.
     pub(crate) text: String,
@@ -193,7 +193,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
         form: arguments.output,
         records: arguments.html.is_wanted(),
     };
-
     let warned = input.contents.intake.clone();
     // They may be the cause of an error.
     let warn = |_: &CommandError| warned.print_warnings();

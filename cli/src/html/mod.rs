@@ -106,7 +106,7 @@ impl Page {
         filled(FILE, &values)
     }
 
-    /// What the script reads: the answers, and the texts around them.
+    /// The data of the script: the answers, and the texts around them.
     fn recorded(&self, command: &str) -> String {
         let views = self
             .views

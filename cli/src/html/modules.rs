@@ -1,9 +1,8 @@
 //! Joins modules of the page to one script, in which each module is a function that returns its exports.
 //!
-//! This is no parser: it relies on how the page's modules are written, and refuses others. Imports come at the beginning
-//! of a line and end with it or with the line that ends with `;`; they name what they import, from a file beside. An
-//! export is a function, a class or a constant that is declared at the beginning of a line. No module imports itself
-//! through others.
+//! This is not a parser: it relies on the form of the page's modules, and refuses other forms. An import begins a line
+//! and ends with `;` at the end of a line; it names the imported values, and a file of the same folder. An export is a
+//! function, a class or a constant that is declared at the beginning of a line. No module imports itself through others.
 
 use std::fmt::Write;
 
@@ -13,7 +12,7 @@ use crate::page::FILES;
 const EXPORTS: [&str; 5] =
     ["default function ", "async function ", "function ", "class ", "const "];
 
-/// Texts that end or change a script element, and what needs a module of its own.
+/// Texts that end or change a script element, and expressions that need a module.
 const REFUSED: [&str; 4] = ["</script", "<!--", "import(", "import.meta"];
 
 /// The names of a module and its imports and exports.
@@ -30,7 +29,7 @@ struct Module<'a> {
 ///
 /// # Errors
 ///
-/// A module is not written as it must be: the text says where.
+/// A module has another form. The text names the module and the line.
 pub(super) fn join(names: &[&str]) -> Result<String, String> {
     let (mut script, mut joined) = (String::new(), Vec::new());
     for name in names {

@@ -24,7 +24,7 @@ export const drop = (path, options) => ask('DELETE', path, undefined, options);
  * Paths are relative to the page, so a proxy may serve it under a prefix.
  */
 async function ask(method, path, body, { signal, online } = {}) {
-  // Sessions, readings and logins are not part of one; a new session names where it begins in the body.
+  // Sessions, readings and logins belong to no session or time; a new session names its beginning in the body.
   const isOutside = /^(sessions|generations|diff|login)/.test(path);
   const id = isOutside ? null : session();
   const at = isOutside ? null : generation();

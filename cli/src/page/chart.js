@@ -20,8 +20,8 @@ const svg = (name, attributes, ...children) => {
 };
 
 /**
- * Returns a chart. `axis` is a clock, and a line is `{ name, at, values }`. `format` is the text of a value, which is a count
- * unless `isCount` is false.
+ * Returns a chart. `axis` is a clock, and a line is `{ name, at, values }`. `format` is the text of a value, which is a
+ * count unless `isCount` is false.
  */
 export function chart({ title, axis, lines, format = whole, isCount = true }) {
   const most = (line) => line.values.reduce((a, b) => Math.max(a, b), 0);

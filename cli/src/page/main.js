@@ -140,7 +140,8 @@ function notes(all) {
 }
 
 // A cluster may change hundreds of times a second; the page follows it at most every two seconds, one refresh after the
-// other, and not while it is hidden. Sessions and older readings do not change. Views that are not open follow when they are opened.
+// other, and not while it is hidden. Sessions and older readings do not change. Views that are not open follow when they
+// are opened.
 const stale = new Set();
 let announced = null; // The generation of the newest event.
 let isNewer = false;

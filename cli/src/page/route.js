@@ -1,7 +1,7 @@
 // The address is the state: `#/VIEW?session=ID&node=NAME&…`.
 //
-// A copied link restores the view, the session or the time, and the selection. The state is in the fragment, which browsers do not
-// send, so the names of nodes and pods stay out of the logs of proxies.
+// A copied link restores the view, the session or the time, and the selection. The state is in the fragment, which
+// browsers do not send, so the names of nodes and pods stay out of the logs of proxies.
 
 /** The ids of the views in the order of the navigation; the first one is the default. */
 export const VIEWS = ['fleet', 'pending', 'what-if', 'resilience', 'duel'];
@@ -13,7 +13,7 @@ export function route() {
   return { view, params: Object.fromEntries(new URLSearchParams(query)) };
 }
 
-/** The id of the active session, or null for the cluster as loaded. */
+/** The id of the active session, or null. */
 export function session() {
   return route().params.session ?? null;
 }

@@ -203,7 +203,7 @@ impl Meter {
         }
     }
 
-    /// Notes why a pod of the workload waits, if samples are kept, or that it no longer waits for that.
+    /// Notes why a pod of the workload waits, if samples are kept. `None` ends the wait.
     pub(super) fn wait(&mut self, pod: usize, reasons: Option<&[String]>) {
         if let Some(samples) = &mut self.samples {
             samples.wait(pod, reasons);

@@ -115,7 +115,7 @@ struct Group {
     allocatable: Vec<i64>,
 }
 
-/// What is recorded during a replay.
+/// The samples of a replay, and the state from which the next one is taken.
 #[derive(Clone, Debug)]
 pub(crate) struct Samples {
     resources: Vec<String>,
@@ -133,7 +133,7 @@ pub(crate) struct Samples {
 }
 
 impl Samples {
-    /// Begins with the current amounts. O(pods).
+    /// Begins with the current amounts. O(nodes).
     pub(super) fn of(cluster: &Cluster, resources: &[Usage]) -> Samples {
         let mut pools: BTreeMap<&str, usize> = BTreeMap::new();
         for node in cluster.nodes().filter_map(|info| info.node()) {
@@ -181,7 +181,7 @@ impl Samples {
         }
     }
 
-    /// Notes why a pod of the workload waits, or that it no longer waits for that.
+    /// Notes why a pod of the workload waits. `None` ends the wait.
     pub(super) fn wait(&mut self, pod: usize, reasons: Option<&[String]>) {
         if let Some(cause) = self.of_pod.remove(&pod) {
             self.counts[cause] -= 1;

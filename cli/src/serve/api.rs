@@ -1,8 +1,8 @@
 //! The API: its routes, the bounds of a request, and the work behind it.
 //!
-//! Questions are computed on threads of their own, one for each processor, and so are short answers, besides them. A
-//! limited number waits for a thread; further ones are refused. If a client leaves, or waits too long, the simulation
-//! for it ends before its next decision. Other computations run to their end.
+//! Questions are computed on blocking threads, as many at once as there are processors. A limited number waits for a
+//! thread; further ones are refused. Short answers have other threads and do not wait. If a client leaves, or waits too
+//! long, its simulation or comparison ends before the next decision. Other computations run to their end.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -64,7 +64,7 @@ pub(super) struct App {
     pub(super) history: History,
     /// Why the source could not be read again, if it could not.
     error: RwLock<Option<String>>,
-    /// The number of the current reading.
+    /// The number of the current reading. Event streams also wake when `error` changes.
     generation: watch::Sender<u64>,
     pub(super) sessions: Sessions,
     questions: Arc<Semaphore>,
@@ -78,9 +78,9 @@ type Shared = State<Arc<App>>;
 #[derive(Default, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Parameters {
-    /// The session whose cluster is meant.
+    /// The session whose cluster is read.
     session: Option<String>,
-    /// The reading that is meant.
+    /// The reading that is examined.
     generation: Option<u64>,
 }
 
@@ -130,6 +130,7 @@ impl App {
         }
         *shown = error;
         drop(shown);
+        // Wakes the event streams.
         self.generation.send_modify(|_| {});
     }
 
@@ -404,7 +405,7 @@ async fn what_if(
     let (told, lines) = mpsc::unbounded_channel();
     let answer = async move {
         let computed = work(&app, move |app, is_wanted| {
-            // A client that has left is told nothing.
+            // Fails if the client has left.
             let tell = |line| drop(told.send(line));
             Ok(view.what_if(&change, &app.rules, is_wanted, &tell)?.0)
         });

@@ -1,4 +1,4 @@
-//! How two readings differ: the nodes by what the map of the fleet draws of them, and the pods by their nodes.
+//! The difference between two readings: nodes by the fields that the map of the fleet draws, and pods by their nodes.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! The readings of the last hour. They share all that did not change, so that a reading takes the memory of what changed
-//! before it.
+//! The readings of the last hour. Each shares all unchanged data with the one before it, and takes memory only for the
+//! changes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

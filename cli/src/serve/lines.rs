@@ -71,7 +71,7 @@ impl Lines {
             }
             self.computation = None;
         }
-        // Lines may have been told between the two looks above.
+        // A line may have arrived between the two checks above.
         if let Ok(line) = self.told.try_recv() {
             return Some(Ok(line));
         }

@@ -1,8 +1,8 @@
 //! `portolan serve`: a page and an API that answer questions about a cluster.
 //!
 //! A reading of the cluster never changes, and the readings of the last hour are held ([`history::History`]). Questions
-//! read the newest one, an older one, or the cluster after the change of a session ([`view::View`]), and run beside each
-//! other without locks. Nothing is written to the cluster or to files.
+//! read the newest one, an older one, or the cluster after the change of a session ([`view::View`]), and run
+//! concurrently without locks. Nothing is written to the cluster or to files.
 
 mod access;
 mod api;
@@ -190,7 +190,7 @@ async fn expire(app: Arc<App>) {
     }
 }
 
-/// What is known of the source.
+/// A source, and the state of its last reading.
 struct Followed {
     source: Source,
     /// The files that were read last.

@@ -25,7 +25,7 @@ pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     Router::new()
         .route("/", get(|| async { file("index.html", INDEX) }))
         .route("/page/{name}", get(named))
-        // Browsers ask for it beside every answer that is no page.
+        // Browsers ask for it beside every answer that is not a page.
         .route("/favicon.ico", get(|| async { file("icon.svg", ICON) }))
 }
 

@@ -1,7 +1,7 @@
 //! Sessions: changes of a cluster that live for a while, each with its answer and with the cluster after it.
 //!
-//! A session begins with a reading, or with another session. Its cluster does not change when a
-//! newer one is read. It shares all data with the cluster that it began with, apart from what its change touched.
+//! A session begins with a reading, or with another session. Its cluster does not change when a newer one is read. It
+//! shares all data with the cluster that it began with, apart from the data that its change touched.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -181,7 +181,7 @@ impl<S: Sink> Reflector<S> {
         }
         let is_routine = error.is_gone()
             || matches!((error, self.next), (ApiError::NoAnswer(_), Next::Watch))
-            // The status says it.
+            // The status of the kind reports it.
             || (matches!(error.code(), Some(403 | 404)) && self.kind.status() != KindStatus::Synced);
         if !is_routine {
             self.kind.set_failure(Some(error.to_string()));

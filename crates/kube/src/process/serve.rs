@@ -8,9 +8,9 @@
 //! | `/configz` | the configuration as it was given, unless it contains a secret |
 //!
 //! [`Served::start`] has neither encryption nor authentication: bind it to an address that only probes and scrapers
-//! reach, or to a Unix socket. [`Served::secure`] has both. [`Served::encrypted`] serves other routes. Each server has up to 512 connections: for one more, one
-//! without an accepted request is closed. At most 448 have accepted requests, so 64 are left for probes. A connection
-//! also ends if its client is slow: see [`connections::Bounds`].
+//! reach, or to a Unix socket. [`Served::secure`] has both. [`Served::encrypted`] serves other routes over HTTPS. Each
+//! server has up to 512 connections: for one more, one without an accepted request is closed. At most 448 have accepted
+//! requests, so 64 are left for probes. A connection also ends if its client is slow: see [`connections::Bounds`].
 
 pub(super) mod connection_state;
 pub(super) mod connections;
