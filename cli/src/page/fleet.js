@@ -219,7 +219,13 @@ export default function create(root, times) {
     const pair = await times?.compared();
     if (!pair) return null;
     const path = `diff?from=${pair.from.generation}&to=${pair.to.generation}`;
-    const found = await latestDifference.run((signal) => get(path, { signal }));
+    const found = await latestDifference
+      .run((signal) => get(path, { signal }))
+      .catch(async (problem) => {
+        if (problem.status !== 404) throw problem;
+        await times.load(); // The server has dropped a reading, and the next refresh compares with another.
+        return null;
+      });
     return found ? { ...found, since: pair.from } : null;
   }
 

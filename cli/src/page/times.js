@@ -8,7 +8,7 @@ import { count, el, fill, whole } from './dom.js';
 import { generation, note, route, session } from './route.js';
 
 const PAUSE = 120; // Milliseconds without a move of the slider until its place is shown.
-const MOST = 3600; // Readings of the list: as many as the server holds.
+const HOLD = 60 * 60 * 1000; // Milliseconds that the server holds a reading.
 
 /** The readings that may be compared with the one that is shown, by their value in the address. */
 const COMPARED = { '': 'nothing', now: 'now', before: 'the reading before', first: 'the oldest' };
@@ -37,7 +37,10 @@ export class Times {
       oninput: () => {
         clearTimeout(this.#timer);
         this.#describe();
-        this.#timer = setTimeout(() => this.#choose(Number(this.#slider.value)), PAUSE);
+        this.#timer = setTimeout(() => {
+          this.#timer = 0;
+          this.#choose(Number(this.#slider.value));
+        }, PAUSE);
       },
     });
     this.#label = el('output', { for: 'time' });
@@ -49,7 +52,7 @@ export class Times {
         this.#shown();
       },
     });
-    this.#ready = this.#load();
+    this.#ready = this.load();
     fill(
       box,
       el('label', { for: 'time' }, 'Time'),
@@ -66,15 +69,16 @@ export class Times {
     if (reading.generation === last?.generation && reading.taken === last.taken) return;
     if (last && reading.generation === last.generation + 1) {
       this.#all.push(reading);
-      if (this.#all.length > MOST) this.#all.shift();
+      const first = Date.parse(reading.taken) - HOLD;
+      while (Date.parse(this.#all[1].taken) < first) this.#all.shift();
       this.show();
     } else {
-      await this.#load();
+      await this.load();
     }
   }
 
   /** Reads the list from the server, once at a time. */
-  async #load() {
+  async load() {
     this.#loading ??= get('generations').finally(() => {
       this.#loading = null;
     });
@@ -92,16 +96,19 @@ export class Times {
     this.#box.hidden = session() !== null || (this.#all.length < 2 && generation() === null);
     if (!this.#all.length) return;
     this.#slider.max = this.#all.length - 1;
-    this.#slider.value = at;
+    if (!this.#timer) this.#slider.value = at; // A person may be moving it.
     this.#compared.parentElement.hidden = view !== 'fleet';
     const options = Object.entries(COMPARED);
     const { with: other = '' } = params;
     if (!(other in COMPARED)) options.push([other, `generation ${other}`]);
-    fill(
-      this.#compared,
-      options.map(([value, text]) => el('option', { value }, text)),
-    );
-    this.#compared.value = other;
+    // A list that is filled again closes.
+    if (this.#compared.options.length !== options.length || this.#compared.value !== other) {
+      fill(
+        this.#compared,
+        options.map(([value, text]) => el('option', { value }, text)),
+      );
+      this.#compared.value = other;
+    }
     this.#describe();
   }
 

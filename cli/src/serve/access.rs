@@ -100,8 +100,11 @@ fn read(file: &Path) -> Result<String, CommandError> {
     let failed = |error| CommandError::Open { file: file.to_owned(), error };
     let wrong = |what: String| CommandError::File { file: file.to_owned(), what };
     let mut token = String::new();
-    let mut opened: Take<File> = File::open(file).map_err(failed)?.take(LARGEST);
+    let mut opened: Take<File> = File::open(file).map_err(failed)?.take(LARGEST + 1);
     opened.read_to_string(&mut token).map_err(failed)?;
+    if token.len() as u64 > LARGEST {
+        return Err(wrong(format!("a file with a token has at most {} KiB", LARGEST >> 10)));
+    }
     let token = token.trim();
     if token.len() < SHORTEST {
         return Err(wrong(format!("the token must have at least {SHORTEST} characters")));

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -21,6 +21,10 @@ const MOST: usize = 3_600;
 /// How much the heap may grow after the first reading before older readings are dropped, in bytes.
 const MOST_BYTES: i64 = 1 << 30;
 
+/// The shortest time between two times of dropping readings because of the heap: simulations fill it, too, and free it
+/// soon.
+const PAUSE: Duration = Duration::from_secs(60);
+
 /// The number of older readings that are ready for simulations.
 const MOST_OPENED: usize = 4;
 
@@ -36,6 +40,8 @@ struct Readings {
     held: VecDeque<Held>,
     /// The readings that were asked for last.
     opened: VecDeque<Arc<View>>,
+    /// When readings were dropped because of the heap.
+    thinned: Option<Instant>,
 }
 
 struct Held {
@@ -65,7 +71,7 @@ impl History {
     pub(super) fn new(first: Reading) -> History {
         let changed = Value::Null;
         let held = VecDeque::from([Held { reading: first, changed }]);
-        let readings = Mutex::new(Readings { held, opened: VecDeque::new() });
+        let readings = Mutex::new(Readings { held, opened: VecDeque::new(), thinned: None });
         History { readings, most_bytes: live_bytes().saturating_add(MOST_BYTES) }
     }
 
@@ -105,8 +111,21 @@ impl History {
         live_bytes() > self.most_bytes
     }
 
+    /// Drops readings if the heap is too large. Returns whether any was dropped.
+    pub(super) fn relieve(&self, now: Instant) -> bool {
+        if !self.is_full() {
+            return false;
+        }
+        let last = self.lock().thinned.replace(now);
+        if let Some(last) = last.filter(|last| now.saturating_duration_since(*last) < PAUSE) {
+            self.lock().thinned = Some(last);
+            return false;
+        }
+        self.thin()
+    }
+
     /// Drops every other reading of the older half, so that fewer cover the same time. Returns whether any was dropped.
-    pub(super) fn thin(&self) -> bool {
+    fn thin(&self) -> bool {
         let mut readings = self.lock();
         let older = readings.held.len() / 2;
         let mut at = 0;
@@ -127,7 +146,7 @@ impl History {
     /// The reading of a generation.
     pub(super) fn view(&self, generation: u64) -> Result<Arc<View>, NotHeld> {
         let mut readings = self.lock();
-        let Readings { held, opened } = &mut *readings;
+        let Readings { held, opened, .. } = &mut *readings;
         if let Some(view) = opened.iter().find(|view| view.reading.generation == generation) {
             return Ok(view.clone());
         }
@@ -234,6 +253,25 @@ mod tests {
         assert!(history.view(2).is_ok());
         let future = history.view(3).err().expect("not read yet").to_string();
         assert_eq!(future, "generation 3 is not held: the newest is 2");
+    }
+
+    #[test]
+    fn a_full_heap_drops_readings_once_a_minute() {
+        let nodes = &nodes()[..1];
+        let mut readings = cluster::Readings::default();
+        let mut pods = pods();
+        pods.truncate(20);
+        let mut history = History::new(read(1, &mut readings, input(nodes, &pods)));
+        for generation in 2..=8 {
+            pods.pop();
+            history.push(read(generation, &mut readings, input(nodes, &pods)));
+        }
+        let now = Instant::now();
+        assert!(!history.relieve(now), "the heap is small");
+        history.most_bytes = i64::MIN;
+        let seconds = [0, 1, 59, 60, 61, 120].map(|after| now + Duration::from_secs(after));
+        let dropped = seconds.map(|at| history.relieve(at));
+        assert_eq!(dropped, [true, false, false, true, false, true]);
     }
 
     #[test]

@@ -22,7 +22,7 @@ mod view;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use portolan::plugin::Handle;
 use portolan_dra::plugin::DryRunBackend;
@@ -201,15 +201,18 @@ struct Followed {
 /// Reads the cluster again whenever it has changed.
 async fn follow(app: Arc<App>, mut followed: Followed, mut wait: source::Wait, rules: Rules) {
     while wait.wait().await {
-        let (app, rules) = (app.clone(), rules.clone());
+        let (shown, rules) = (app.clone(), rules.clone());
         let source = followed.source.clone();
         let look = tokio::task::spawn_blocking(move || {
-            followed.look(&app, &rules);
+            followed.look(&shown, &rules);
             followed
         });
-        // After a panic, the next reading has an engine of its own.
-        let lost = |_| Followed { source, stamp: None, readings: Readings::default() };
-        followed = look.await.unwrap_or_else(lost);
+        followed = look.await.unwrap_or_else(|_| {
+            let what = "the cluster was not read again: report the server's log as a bug";
+            app.report(Some(what.to_owned()));
+            // The next reading has an engine of its own.
+            Followed { source, stamp: None, readings: Readings::default() }
+        });
     }
     app.report(Some("the cluster is no longer followed: restart the server".to_owned()));
 }
@@ -240,7 +243,7 @@ impl Followed {
         let failure = read.err().map(|error| error.text());
         app.report(failure.or_else(|| self.source.failure()));
         self.readings.reclaim();
-        while app.history.is_full() && app.history.thin() {
+        if app.history.relieve(Instant::now()) {
             self.readings.reclaim();
         }
     }
