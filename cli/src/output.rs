@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fs::{self, OpenOptions};
-use std::io::{Error, Write};
+use std::io::{Error, Read, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::CommandError;
@@ -28,6 +28,15 @@ pub(crate) fn check_replace(path: &Path) -> Result<(), CommandError> {
         Some(new) => new.create().map(drop).map_err(failed(path)),
         None => check(path),
     }
+}
+
+/// Whether a page may replace a regular file: it is empty or another page. Any other file may be an input.
+pub(crate) fn is_free_for_page(path: &Path) -> bool {
+    const BEGIN: &[u8] = b"<!doctype html>";
+    let mut begin = Vec::new();
+    let read =
+        fs::File::open(path).and_then(|file| file.take(BEGIN.len() as u64).read_to_end(&mut begin));
+    read.is_ok() && (begin.is_empty() || begin.eq_ignore_ascii_case(BEGIN))
 }
 
 /// Replaces a file at once: a reader sees the old content or all of the new one.

@@ -1,5 +1,6 @@
 //! The readings of one source: each is applied as a difference to the engine of the last one, so that the versions of a
-//! cluster share all unchanged data.
+//! cluster share all unchanged data. If files list their nodes in another order than the engine would, such as when a node
+//! has returned, the reading has an engine of its own, because decisions depend on the order.
 //!
 //! The difference is to the engine's state, not to the last reading: the reading after one that failed halfway is
 //! complete. With Gödel semantics, the state also depends on the order of events, and each reading has an engine of its
@@ -8,8 +9,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use portolan::cache::{Engine, Relist, Writer};
-use portolan::model::{EventError, Name, Object, ObjectKind, Pod, Uid};
+use portolan::cache::{Cluster, Engine, Relist, Writer};
+use portolan::model::{EventError, Name, Node, Object, ObjectKind, Pod, Uid};
 use portolan_dra::Devices;
 use portolan_dra::store::DeviceEvent;
 
@@ -23,6 +24,9 @@ use crate::simulation::closed;
 #[derive(Default)]
 pub(crate) struct Readings {
     last: Option<Last>,
+    /// Whether nodes are listed in the order of their arrival, as by a scheduler that watches them, and not in that of
+    /// the input. Equal inputs may have different answers then.
+    keeps_arrival: bool,
 }
 
 struct Last {
@@ -32,6 +36,11 @@ struct Last {
 }
 
 impl Readings {
+    /// The readings of a cluster that is watched.
+    pub(crate) fn watched() -> Readings {
+        Readings { last: None, keeps_arrival: true }
+    }
+
     /// Loads a reading, unless it equals the last one. O(cluster) to compare, and the memory of what changed.
     pub(crate) fn load(
         &mut self,
@@ -54,12 +63,20 @@ impl Readings {
         };
         let (writer, before) = (&mut last.writer, &last.loaded);
         let (placed, pending) = input.partition(godel)?;
-        let changes = put_objects(writer, &input)?
-            + put_devices(writer, &input.contents)?
-            + relist(
-                writer,
-                Relist::Nodes(input.objects().nodes.iter().cloned().map(Arc::new).collect()),
-            )?
+        let nodes: Vec<Arc<Node>> = input.objects().nodes.iter().cloned().map(Arc::new).collect();
+        let changed_objects = put_objects(writer, &input)?;
+        let changed_devices = put_devices(writer, &input.contents)?;
+        let changed_nodes = relist(writer, Relist::Nodes(nodes.clone()))?;
+        let is_reordered = !self.keeps_arrival
+            && changed_nodes > 0
+            && !has_order_of(writer.cluster(), nodes, godel)?;
+        if is_reordered {
+            self.last = None;
+            return self.load(input, godel);
+        }
+        let changes = changed_objects
+            + changed_devices
+            + changed_nodes
             + put_pods(writer, placed)?
             + input.contents.allow_disruptions(writer, &pending)?;
         let mut contents = input.contents;
@@ -89,6 +106,18 @@ impl Readings {
             last.writer.reclaim();
         }
     }
+}
+
+/// Whether the cluster lists these nodes as an engine does that reads them alone.
+fn has_order_of(
+    cluster: &Cluster,
+    nodes: Vec<Arc<Node>>,
+    godel: &Godel,
+) -> Result<bool, CommandError> {
+    let (mut alone, _) = Engine::inline(godel.config(None));
+    relist(&mut alone, Relist::Nodes(nodes))?;
+    let names = |of: &Cluster| of.nodes().map(|node| node.name().clone()).collect::<Vec<_>>();
+    Ok(names(alone.cluster()) == names(cluster))
 }
 
 /// Puts the objects that changed, and removes those that are gone. Returns their number.
@@ -321,6 +350,10 @@ mod tests {
                 let read = readings.load(input(&objects), &godel).expect("a valid cluster");
                 let read = read.expect("another cluster");
                 let alone = input(&objects).load(&godel, Vec::new()).expect("a valid cluster");
+                let order = |of: &Loaded| {
+                    of.cluster.nodes().map(|node| node.name().clone()).collect::<Vec<_>>()
+                };
+                assert_eq!(order(&read), order(&alone), "seed {seed}");
                 let differences = read.cluster.diff(&alone.cluster);
                 assert!(differences.is_empty(), "seed {seed}: {differences:?}");
                 assert_eq!(read.cluster.pod_count(), alone.cluster.pod_count(), "seed {seed}");

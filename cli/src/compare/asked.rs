@@ -75,7 +75,7 @@ impl Contest {
     /// Compares the configurations, as `portolan compare` does.
     pub(crate) fn answer(
         &self,
-        workload: &Workload,
+        mut workload: Workload,
         rules: &Rules,
         is_wanted: &Arc<AtomicBool>,
     ) -> Result<Value, CommandError> {
@@ -85,20 +85,24 @@ impl Contest {
         }
         let source = Source::of_cluster(rules.seed, Godel::clone(&rules.godel));
         let setting = Setting {
-            workload,
+            workload: &workload,
             source: &source,
             prices: self.prices.of(&workload.nodes)?,
             pool_label: self.prices.pool_label.as_deref(),
             seeds: 1,
             keeps_samples: false,
-            shapes: Shapes::of(workload),
+            shapes: Shapes::of(&workload),
             bar: ProgressBar::hidden(),
             is_wanted: is_wanted.clone(),
         };
         let runs = self.entrants.iter().map(|entrant| setting.all_seeds(entrant, None));
         let mut runs: Vec<Run> = runs.collect::<Result<_, _>>()?;
         setting.score(&self.entrants, &mut runs)?;
-        Ok(Report { workload, shapes: &setting.shapes, runs: &runs }.json(&[]))
+        let Setting { shapes, .. } = setting;
+        for warning in runs.iter().filter_map(|run| run.outcome.warning.as_ref()) {
+            workload.intake.warn(warning);
+        }
+        Ok(Report { workload: &workload, shapes: &shapes, runs: &runs }.json(&[]))
     }
 }
 
@@ -121,7 +125,7 @@ mod tests {
         let rules = Rules { config: config.into(), godel: Godel::default().into(), seed: 1 };
         let contest = contest(&json!({"configs": ["", ""]})).expect("valid");
         let flag = Arc::new(AtomicBool::new(false));
-        let ended = contest.answer(&workload, &rules, &flag);
+        let ended = contest.answer(workload, &rules, &flag);
         assert!(matches!(ended, Err(CommandError::Withdrawn)), "{ended:?}");
     }
 

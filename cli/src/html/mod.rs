@@ -70,7 +70,13 @@ impl HtmlFile {
 
     /// Checks before a run that the file can be written.
     pub(crate) fn check(&self) -> Result<(), CommandError> {
-        self.html.as_deref().map_or(Ok(()), output::check_replace)
+        let Some(file) = &self.html else { return Ok(()) };
+        // Opening a pipe would block.
+        if file.is_file() && !output::is_free_for_page(file) {
+            let what = "exists and is no HTML page: choose another file for --html, or remove it";
+            return Err(CommandError::File { file: file.clone(), what: what.to_owned() });
+        }
+        output::check_replace(file)
     }
 
     /// Writes the page, if it is wanted.

@@ -60,9 +60,13 @@ pub(super) struct NotHeld {
 impl std::fmt::Display for NotHeld {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let NotHeld { generation, oldest, newest } = self;
-        match generation > newest {
-            true => write!(f, "generation {generation} is not held: the newest is {newest}"),
-            false => write!(f, "generation {generation} is not held: the oldest is {oldest}"),
+        write!(f, "generation {generation} is not held: ")?;
+        if generation > newest {
+            write!(f, "the newest is {newest}")
+        } else if generation < oldest {
+            write!(f, "the oldest is {oldest}")
+        } else {
+            f.write_str("it was dropped to free memory: see /api/v1/generations")
         }
     }
 }
@@ -125,6 +129,7 @@ impl History {
     }
 
     /// Drops every other reading of the older half, so that fewer cover the same time. Returns whether any was dropped.
+    /// The oldest reading stays.
     fn thin(&self) -> bool {
         let mut readings = self.lock();
         let older = readings.held.len() / 2;
@@ -132,7 +137,7 @@ impl History {
         let mut dropped = Vec::new();
         readings.held.retain_mut(|held| {
             at += 1;
-            let stays = at > older || at % 2 == 0;
+            let stays = at > older || at % 2 == 1;
             if !stays {
                 dropped.push(held.reading.clone());
             }
@@ -288,8 +293,10 @@ mod tests {
         assert!(history.thin());
         let held: Vec<u64> =
             history.since(0).into_iter().map(|(generation, _)| generation).collect();
-        assert_eq!(held, [2, 4, 5, 6, 7, 8]);
+        assert_eq!(held, [1, 3, 5, 6, 7, 8]);
+        let dropped = history.view(2).err().expect("dropped").to_string();
+        assert!(dropped.contains("it was dropped to free memory"), "{dropped}");
         while history.thin() {}
-        assert!(history.view(8).is_ok());
+        assert!(history.view(1).is_ok() && history.view(8).is_ok());
     }
 }

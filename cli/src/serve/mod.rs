@@ -139,7 +139,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     let source = runtime.block_on(Source::open(from))?;
     // Before the reading, so that a change during it is noticed.
     let (stamp, wait) = (source.stamp().ok().flatten(), source.changes(*refresh));
-    let mut readings = Readings::default();
+    let mut readings = source.readings();
     // Nothing is equal to the first reading.
     let Some((first, input)) = source.read(1, &mut readings, &rules)? else {
         return Err(CommandError::Usage("the cluster cannot be read".to_owned()));
@@ -211,7 +211,7 @@ async fn follow(app: Arc<App>, mut followed: Followed, mut wait: source::Wait, r
             let what = "the cluster was not read again: report the server's log as a bug";
             app.report(Some(what.to_owned()));
             // The next reading has an engine of its own.
-            Followed { source, stamp: None, readings: Readings::default() }
+            Followed { readings: source.readings(), source, stamp: None }
         });
     }
     app.report(Some("the cluster is no longer followed: restart the server".to_owned()));

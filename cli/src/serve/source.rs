@@ -56,6 +56,14 @@ impl Source {
         }
     }
 
+    /// The readings of this source, of which there are none yet.
+    pub(super) fn readings(&self) -> Readings {
+        match self {
+            Source::Running(..) => Readings::watched(),
+            Source::Example | Source::Files(_) => Readings::default(),
+        }
+    }
+
     /// Reads the cluster, unless it equals the last reading. Also returns the objects as they were read.
     pub(super) fn read(
         &self,

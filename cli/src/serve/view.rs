@@ -286,7 +286,7 @@ impl View {
     ) -> Result<Value, CommandError> {
         let mut workload = self.checkpoint().workload(contest.pods);
         workload.intake = Intake::clone(&self.contents().intake);
-        let mut answer = contest.answer(&workload, rules, is_wanted)?;
+        let mut answer = contest.answer(workload, rules, is_wanted)?;
         answer["generation"] = json!(self.generation());
         Ok(answer)
     }

@@ -24,7 +24,7 @@ fn pod(name: &str, metadata: &str, spec: &str) -> String {
 fn page(test: &str, pods: &[String], more: &[&str]) -> Value {
     let nodes = file(test, "nodes.yaml", NODE);
     let pods = file(test, "pods.yaml", pods.concat().as_bytes());
-    let page = file(test, "page.html", b"old");
+    let page = file(test, "page.html", b"<!doctype html>old");
     let arguments = ["replay", "--nodes", &nodes, "--pods", &pods, "--html", &page];
     let run = portolan(&[&arguments[..], more].concat());
     assert_eq!(run.code, 0, "{}", run.err);

@@ -37,6 +37,8 @@ fn placements(fields: Option<&str>) -> BTreeMap<String, Option<String>> {
             let writes = applied(&server, agent).into_iter();
             writes.filter(|write| write.resource == "pods/binding").count()
         };
+        // The server records a write after it has shown the object.
+        runtime.block_on(until("the bindings", || bound("extender") >= 20));
         assert_eq!((bound("scheduler"), bound("extender")), (0, 20));
         let events = || {
             let events = server.objects("events.events.k8s.io");
