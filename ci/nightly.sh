@@ -4,7 +4,6 @@
 #
 #   deps       licences, advisories, bans and sources of all dependencies; installs cargo-deny
 #   count      the size of the workspace
-#   real       a scheduler on a real kube-apiserver and etcd, if KUBEBUILDER_ASSETS names their folder
 #   release    the README's first command, the golden vectors, with a release build
 #   pgo        the program of the release workflow, optimized by a profile; needs llvm-profdata
 #   features   clippy, documentation and the program with all features
@@ -24,13 +23,12 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TERM_COLOR=never
 steps=("$@")
-if [ ${#steps[@]} = 0 ]; then steps=(count deps real release pgo features targets cost benchmarks loom miri thread floods live fuzz soak demo mutants); fi
+if [ ${#steps[@]} = 0 ]; then steps=(count deps release pgo features targets cost benchmarks loom miri thread floods live fuzz soak demo mutants); fi
 
 run_step() {
     case $1 in
     count) bash ci/count.sh ;;
     deps) bash ci/deps.sh all ;;
-    real) cargo test -p portolan-kube --test real -- --nocapture ;;
     release)
         bash ci/first-five-minutes.sh && bash ci/vectors.sh
         ;;
@@ -56,7 +54,7 @@ run_step() {
         ;;
     mutants) bash ci/machine-mutants.sh ;;
     *)
-        echo "unknown step $1: use one of count, deps, real, release, pgo, features, targets, cost, benchmarks, loom, miri, thread, floods, live, fuzz, soak, demo, mutants"
+        echo "unknown step $1: use one of count, deps, release, pgo, features, targets, cost, benchmarks, loom, miri, thread, floods, live, fuzz, soak, demo, mutants"
         return 1
         ;;
     esac
