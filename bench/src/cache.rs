@@ -12,9 +12,7 @@ use std::time::{Duration, Instant};
 use comfy_table::Table;
 use hdrhistogram::Histogram;
 use portolan::cache::{Applied, CommitPolicy, Config, Engine, Reader, Relist, Writer};
-use portolan::model::{
-    EventError, Labels, Name, Node, NodeBuilder, Pod, PodAffinity, Template, Uid, node, pod,
-};
+use portolan::model::{EventError, Labels, Name, Node, NodeBuilder, Pod, Template, Uid, node, pod};
 use portolan_publish::live::LiveIndex;
 use serde_json::{Value, json};
 
@@ -38,9 +36,6 @@ pub(crate) struct Arguments {
     /// Seed for uids and for the choice of nodes.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Load one object per event and publish after every hundred, instead of in bulk.
-    #[arg(long)]
-    one_by_one: bool,
     /// Enable the live pod index.
     #[arg(long)]
     live_index: bool,
@@ -49,7 +44,6 @@ pub(crate) struct Arguments {
     output: Output,
 }
 
-const BATCH: usize = 10_000;
 const PUBLISH_EACH: usize = 100;
 const SAMPLES: usize = 20_000;
 const MOST_NODES: usize = 10_000_000;
@@ -171,10 +165,6 @@ impl Steps {
     }
 }
 
-fn per_second(count: usize, spent: Duration) -> Value {
-    json!((count as f64 / spent.as_secs_f64().max(1e-9)).round())
-}
-
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     let (nodes, per_node) = (arguments.nodes, arguments.pods_per_node);
     if !(1..=MOST_NODES).contains(&nodes) {
@@ -195,18 +185,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
         commit_check: CommitPolicy::Unchecked,
         ..Config::default()
     });
-    fill(arguments, &mut writer, &mut pods, &mut result)?;
+    load(per_node, &mut writer, &mut pods, &mut result)?;
+    result["add_pod_us"] = add_pods(&mut writer, &mut pods)?;
     result["assume_publish_us"] = assume(&mut writer, &mut pods)?;
-    update_and_remove(&mut writer, &mut pods, &mut result)?;
-    result["node_add_publish_us"] = add_and_remove_node(&mut writer)?;
     node_changes(&mut writer, &mut result)?;
-    flip(&mut writer, &reader, &mut pods, &mut result)?;
     result["fork_us"] = fork(&reader, &mut pods)?;
     result["pin_ns"] = pin(&reader)?;
-    let (busy, rate) = pin_busy(&mut writer, &reader, &mut pods)?;
-    result["pin_busy_ns"] = busy;
-    result["pin_busy_versions_per_s"] = rate;
-    result["refresh_ns"] = refresh(reader)?;
+    result["pin_busy_ns"] = pin_busy(&mut writer, &reader, &mut pods)?;
     result["peak_rss_bytes"] = json!(peak_rss());
     print(&match arguments.output {
         Output::Json => result.to_string(),
@@ -215,53 +200,33 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Loads the nodes and pods, and measures their size and the time to add them.
-fn fill(
-    arguments: &Arguments,
+/// Loads the nodes and pods, and measures their size and the time.
+fn load(
+    pods_per_node: usize,
     writer: &mut Writer,
     pods: &mut Pods<'_>,
     result: &mut Value,
 ) -> Result<(), CommandError> {
-    let (names, nodes) = (pods.names, pods.names.len());
+    const NO_NODES: [Node; 0] = [];
+    const NO_PODS: [Pod; 0] = [];
+    let names = pods.names;
     let started = Instant::now();
-    // Histograms are large, and not part of the cluster.
-    let (mut node_steps, mut pod_steps) = (Steps::new()?, Steps::new()?);
     let before = live_bytes();
-    let mut spent = [Duration::ZERO; 2];
-    if arguments.one_by_one {
-        spent[0] = add_nodes(writer, names, &mut node_steps)?;
-    } else {
-        let nodes = names.iter().enumerate().map(|(i, name)| make_node(name, i));
-        loaded(writer.load([], nodes, NO_PODS))?;
-    }
+    let nodes = names.iter().enumerate().map(|(i, name)| make_node(name, i));
+    loaded(writer.load([], nodes, NO_PODS))?;
     writer.publish();
     let with_nodes = live_bytes();
-    result["bytes_per_node"] = json!((with_nodes - before) / nodes as i64);
-
-    let total = nodes * arguments.pods_per_node;
-    if arguments.one_by_one {
-        spent[1] = add_pods(writer, pods, total, &mut pod_steps)?;
-    } else {
-        loaded(writer.load([], NO_NODES, (0..total).map(|i| pods.make(i))))?;
-    }
+    result["bytes_per_node"] = json!((with_nodes - before) / names.len() as i64);
+    let total = names.len() * pods_per_node;
+    loaded(writer.load([], NO_NODES, (0..total).map(|i| pods.make(i))))?;
     writer.publish();
     pods.template = None;
     result["load_s"] = json!(started.elapsed().as_secs_f64());
-    result["load_peak_rss_bytes"] = json!(peak_rss());
     writer.reclaim();
     if total > 0 {
         result["bytes_per_pod"] = json!((live_bytes() - with_nodes) / total as i64);
         result["bytes_per_pod_of_live_index"] = json!(live_index_bytes_per_pod(pods, total));
     }
-    if !arguments.one_by_one {
-        spent = add_some(writer, pods, &mut node_steps, &mut pod_steps)?;
-    }
-    let [added_nodes, added_pods] = [&node_steps, &pod_steps].map(|steps| steps.0.len() as usize);
-    result["add_node_per_s"] = per_second(added_nodes, spent[0]);
-    result["add_node_us"] = node_steps.micros();
-    result["add_pod_per_s"] = per_second(added_pods, spent[1]);
-    result["add_pod_us"] = pod_steps.micros();
-    result["longest_step_ms"] = json!(node_steps.0.max().max(pod_steps.0.max()) as f64 / 1e6);
     Ok(())
 }
 
@@ -279,22 +244,6 @@ fn live_index_bytes_per_pod(pods: &mut Pods<'_>, total: usize) -> i64 {
     (live_bytes() - before) / total as i64
 }
 
-/// Applies change number `i`, and publishes after every hundredth one.
-fn some_published<T>(
-    writer: &mut Writer,
-    i: usize,
-    change: impl FnOnce(&mut Writer) -> Result<T, EventError>,
-) -> Result<(), CommandError> {
-    let changed = change(writer);
-    if i % PUBLISH_EACH == PUBLISH_EACH - 1 {
-        writer.publish();
-    }
-    changed.map(drop).map_err(refused)
-}
-
-const NO_NODES: [Node; 0] = [];
-const NO_PODS: [Pod; 0] = [];
-
 /// Returns the first object that a load rejected as an error.
 fn loaded(applied: Applied) -> Result<(), CommandError> {
     match applied.rejected.into_iter().next() {
@@ -303,77 +252,27 @@ fn loaded(applied: Applied) -> Result<(), CommandError> {
     }
 }
 
-/// Adds nodes and pods to a loaded cluster, one by one, and removes them again.
-fn add_some(
-    writer: &mut Writer,
-    pods: &mut Pods<'_>,
-    node_steps: &mut Steps,
-    pod_steps: &mut Steps,
-) -> Result<[Duration; 2], CommandError> {
-    let names: Vec<Name> = (0..SAMPLES / 4).map(|n| format!("added-{n}").into()).collect();
-    let for_nodes = add_nodes(writer, &names, node_steps)?;
-    for name in names {
-        writer.remove_node(name).map_err(refused)?;
-    }
-    writer.publish();
+/// Adds pods to a loaded cluster with a publish after every hundredth one, and removes them again.
+fn add_pods(writer: &mut Writer, pods: &mut Pods<'_>) -> Result<Value, CommandError> {
     let template = template(3, None);
     let some: Vec<Arc<Pod>> =
         (0..SAMPLES).map(|i| pods.somewhere(&template, &format!("added-{i}"))).collect();
-    let started = Instant::now();
+    let mut steps = Steps::new()?;
     for (i, pod) in some.iter().enumerate() {
-        pod_steps.time(|| some_published(writer, i, |writer| writer.add_pod(pod.clone())))?;
+        let added = steps.time(|| {
+            let added = writer.add_pod(pod.clone());
+            if i % PUBLISH_EACH == PUBLISH_EACH - 1 {
+                writer.publish();
+            }
+            added
+        });
+        added.map_err(refused)?;
     }
-    let for_pods = started.elapsed();
     for pod in &some {
         writer.remove_pod(pod).map_err(refused)?;
     }
     writer.publish();
-    Ok([for_nodes, for_pods])
-}
-
-fn add_nodes(
-    writer: &mut Writer,
-    names: &[Name],
-    steps: &mut Steps,
-) -> Result<Duration, CommandError> {
-    let mut spent = Duration::ZERO;
-    for (batch, names) in names.chunks(BATCH).enumerate() {
-        let nodes: Vec<Arc<Node>> = names
-            .iter()
-            .enumerate()
-            .map(|(i, name)| Arc::new(make_node(name, batch * BATCH + i)))
-            .collect();
-        let started = Instant::now();
-        for (i, node) in nodes.into_iter().enumerate() {
-            steps.time(|| some_published(writer, i, |writer| writer.add_node(node).map(|_| ())))?;
-        }
-        spent += started.elapsed();
-    }
-    writer.publish();
-    writer.reclaim();
-    Ok(spent)
-}
-
-fn add_pods(
-    writer: &mut Writer,
-    pods: &mut Pods<'_>,
-    total: usize,
-    steps: &mut Steps,
-) -> Result<Duration, CommandError> {
-    let mut spent = Duration::ZERO;
-    let mut done = 0;
-    while done < total {
-        let end = (done + BATCH).min(total);
-        let batch: Vec<Arc<Pod>> = (done..end).map(|i| pods.make(i)).collect();
-        let started = Instant::now();
-        for (i, pod) in batch.into_iter().enumerate() {
-            steps.time(|| some_published(writer, i, |writer| writer.add_pod(pod)))?;
-        }
-        spent += started.elapsed();
-        done = end;
-    }
-    writer.publish();
-    Ok(spent)
+    Ok(steps.micros())
 }
 
 /// Assumes one pod and publishes, timed as one span. Pods are removed in between, so that
@@ -396,115 +295,24 @@ fn assume(writer: &mut Writer, pods: &mut Pods<'_>) -> Result<Value, CommandErro
     Ok(steps.micros())
 }
 
-fn update_and_remove(
-    writer: &mut Writer,
-    pods: &mut Pods<'_>,
-    result: &mut Value,
-) -> Result<(), CommandError> {
-    let template = template(1, None);
-    let some: Vec<Arc<Pod>> =
-        (0..SAMPLES).map(|i| pods.somewhere(&template, &format!("changing-{i}"))).collect();
-    for pod in &some {
-        writer.add_pod(pod.clone()).map_err(refused)?;
-    }
-    writer.publish();
-    let updated: Vec<Arc<Pod>> =
-        some.iter().map(|pod| Arc::new(Pod { resource_version: 2, ..Pod::clone(pod) })).collect();
-    let (mut updates, mut removals) = (Steps::new()?, Steps::new()?);
-    let started = Instant::now();
-    for (i, pod) in updated.into_iter().enumerate() {
-        let uid = pod.uid.clone();
-        updates.time(|| some_published(writer, i, |writer| writer.update_pod(&uid, pod)))?;
-    }
-    result["update_pod_per_s"] = per_second(SAMPLES, started.elapsed());
-    result["update_pod_us"] = updates.micros();
-    let started = Instant::now();
-    for (i, pod) in some.iter().enumerate() {
-        removals.time(|| some_published(writer, i, |writer| writer.remove_pod(pod)))?;
-    }
-    result["remove_pod_per_s"] = per_second(SAMPLES, started.elapsed());
-    result["remove_pod_us"] = removals.micros();
-    writer.publish();
-    Ok(())
-}
-
-/// Adds a node and publishes; removes it outside the timed span.
-fn add_and_remove_node(writer: &mut Writer) -> Result<Value, CommandError> {
-    let mut steps = Steps::new()?;
-    for i in 0..SAMPLES / 4 {
-        let name = format!("extra-{i}");
-        let node = Arc::new(make_node(&name, i));
-        steps.publish(writer, |writer| writer.add_node(node).map(|_| ()))?;
-        writer.remove_node(name).map_err(refused)?;
-        writer.publish();
-    }
-    Ok(steps.micros())
-}
-
-/// A burst of node updates, one by one and in batches as the log folds them, and relists of all nodes. Each step ends
-/// with a publish.
+/// A burst of node updates, one by one, and relists of all nodes. Each step ends with a publish.
 fn node_changes(writer: &mut Writer, result: &mut Value) -> Result<(), CommandError> {
     const BURST: usize = 1000;
-    const LOG_BATCH: usize = 256;
     let nodes = |writer: &Writer| -> Vec<Arc<Node>> {
         writer.cluster().nodes().filter_map(|node| node.node().cloned()).collect()
     };
-    let changed = |node: &Arc<Node>, pods: i64| {
-        let mut node = Node::clone(node);
-        node.allowed_pods = pods;
-        Arc::new(node)
-    };
     let all = nodes(writer);
-    let stride = (all.len() / BURST).max(1);
-    let burst = |pods: i64| -> Vec<Arc<Node>> {
-        all.iter().step_by(stride).take(BURST).map(|node| changed(node, pods)).collect()
-    };
-    let (mut single, mut batches) = (Steps::new()?, Steps::new()?);
-    for node in burst(111) {
-        single.publish(writer, |writer| writer.update_node(node).map(|_| ()))?;
+    let (mut single, mut relists) = (Steps::new()?, Steps::new()?);
+    for node in all.iter().step_by((all.len() / BURST).max(1)).take(BURST) {
+        let changed = Arc::new(Node { allowed_pods: 111, ..Node::clone(node) });
+        single.publish(writer, |writer| writer.update_node(changed).map(|_| ()))?;
     }
-    for batch in burst(112).chunks(LOG_BATCH) {
-        batches.publish(writer, |writer| {
-            batch.iter().try_for_each(|node| writer.update_node(node.clone()).map(|_| ()))
-        })?;
+    for _ in 0..3 {
+        let list = nodes(writer);
+        relists.publish(writer, |writer| writer.relist(Relist::Nodes(list)))?;
     }
     result["node_update_publish_us"] = single.micros();
-    result["node_update_batch_us"] = batches.micros();
-    let (mut same, mut different) = (Steps::new()?, Steps::new()?);
-    for round in 0..5 {
-        let mut list = nodes(writer);
-        let steps = if round % 2 == 0 { &mut same } else { &mut different };
-        if round % 2 == 1 {
-            let stride = (list.len() / 5000).max(1);
-            list.iter_mut().step_by(stride).for_each(|node| *node = changed(node, 120 + round));
-        }
-        steps.publish(writer, |writer| writer.relist(Relist::Nodes(list)))?;
-    }
-    result["node_relist_us"] = same.micros();
-    result["node_relist_5000_changed_us"] = different.micros();
-    Ok(())
-}
-
-/// Adds the first pod with affinity, reads the list of nodes with such pods, and removes
-/// the pod.
-fn flip(
-    writer: &mut Writer,
-    reader: &Reader,
-    pods: &mut Pods<'_>,
-    result: &mut Value,
-) -> Result<(), CommandError> {
-    let template = pod("template").pod_affinity(PodAffinity::default()).build().template;
-    let (mut publish, mut list) = (Steps::new()?, Steps::new()?);
-    for i in 0..SAMPLES / 4 {
-        let pod = pods.somewhere(&template, &format!("affine-{i}"));
-        let added = pod.clone();
-        publish.publish(writer, |writer| writer.add_pod(added))?;
-        list.time(|| black_box(reader.pin().nodes_with_affinity().count()));
-        writer.remove_pod(&pod).map_err(refused)?;
-        writer.publish();
-    }
-    result["affinity_flip_publish_us"] = publish.micros();
-    result["affinity_list_us"] = list.micros();
+    result["node_relist_us"] = relists.micros();
     Ok(())
 }
 
@@ -541,14 +349,13 @@ fn pin_busy(
     writer: &mut Writer,
     reader: &Reader,
     pods: &mut Pods<'_>,
-) -> Result<(Value, Value), CommandError> {
+) -> Result<Value, CommandError> {
     let template = template(2, None);
     let pod = pods.somewhere(&template, "busy");
     let stop = AtomicBool::new(false);
     let reader = reader.clone();
     let mut versions = 0_u64;
     let mut failed = None;
-    let started = Instant::now();
     let times = std::thread::scope(|scope| {
         let stop = &stop;
         let pins = scope.spawn(move || {
@@ -576,18 +383,11 @@ fn pin_busy(
         }
         pins.join()
     });
-    let rate = json!((versions as f64 / started.elapsed().as_secs_f64()).round());
     match (failed, times) {
         (Some(error), _) => Err(refused(error)),
-        (None, Ok(times)) => Ok((times?, rate)),
+        (None, Ok(times)) => times,
         (None, Err(_)) => Err(CommandError::Panicked("the pinning thread")),
     }
-}
-
-fn refresh(mut reader: Reader) -> Result<Value, CommandError> {
-    batches(|| {
-        black_box(reader.refresh());
-    })
 }
 
 /// The peak memory of the process in bytes; 0 if the system does not report it.

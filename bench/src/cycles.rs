@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use portolan::model::{Pod, Timestamp};
-use portolan::plugin::{AttemptResult, Cycle, CycleState};
-use portolan::{Decision, Failure, Placement, Scheduler};
+use portolan::{Failure, Placement, Scheduler};
 
 use portolan_cli::CommandError;
 use portolan_cli::histogram;
@@ -20,10 +19,6 @@ pub(super) struct Work {
     pub(super) gang: Option<usize>,
     /// The pods per batch; 1 schedules them one by one.
     pub(super) batch: usize,
-    /// Whether each single decision is compared with one made node by node.
-    pub(super) by_nodes: bool,
-    /// Whether the outcomes are kept.
-    pub(super) keep: bool,
     /// The changes before each attempt, for pods that fit nowhere.
     pub(super) changes: Option<Changes>,
 }
@@ -48,18 +43,12 @@ impl<'p> Supply<'p> {
     }
 }
 
-/// A pod with the outcome of its cycle.
-pub(super) type Outcome = (Arc<Pod>, Result<Decision, Failure>);
-
 /// The measurements of one scheduler.
 pub(super) struct Measured {
     pub(super) cycles: Histogram<u64>,
     pub(super) failed: u64,
     pub(super) conflicts: u64,
     pub(super) spent: Duration,
-    pub(super) differences: Vec<String>,
-    /// The pods in the order of their cycles, if outcomes are kept.
-    pub(super) outcomes: Vec<Outcome>,
 }
 
 impl Measured {
@@ -70,8 +59,6 @@ impl Measured {
         self.failed += other.failed;
         self.conflicts += other.conflicts;
         self.spent = self.spent.max(other.spent);
-        self.differences.extend(other.differences);
-        self.outcomes.extend(other.outcomes);
     }
 }
 
@@ -81,14 +68,8 @@ pub(super) fn work(
     pods: &Supply<'_>,
     work: &mut Work,
 ) -> Result<Measured, CommandError> {
-    let mut measured = Measured {
-        cycles: histogram()?,
-        failed: 0,
-        conflicts: 0,
-        spent: Duration::ZERO,
-        differences: Vec::new(),
-        outcomes: Vec::with_capacity(if work.keep { pods.pods.len() } else { 0 }),
-    };
+    let mut measured =
+        Measured { cycles: histogram()?, failed: 0, conflicts: 0, spent: Duration::ZERO };
     let before = scheduler.figures().conflicts;
     let started = Instant::now();
     match work {
@@ -111,53 +92,21 @@ fn place_singles(
         if let Some(changes) = &mut work.changes {
             changes.next()?;
         }
-        let plainly = work.by_nodes.then(|| {
-            let snapshot = scheduler.reader().snapshot();
-            let state = CycleState::default();
-            scheduler.decide_by_nodes(Cycle::new(&snapshot, pod, &state))
-        });
         let from = Instant::now();
         let placed = scheduler.schedule(pod, Timestamp(0));
         let placed = schedule_after_preemption(scheduler, pod, placed);
-        let took = from.elapsed();
-        measured.cycles.saturating_record(took.as_nanos() as u64);
-        if let (Ok(placement), Some(recorder)) =
-            (&placed, scheduler.framework(pod).and_then(|framework| framework.recorder()))
-        {
-            // Pods are not bound here: the attempt ends with its cycle.
-            recorder.attempt(AttemptResult::Scheduled, placement.state.elapsed().unwrap_or(took));
-        }
+        measured.cycles.saturating_record(from.elapsed().as_nanos() as u64);
         measured.failed += u64::from(placed.is_err());
-        if let Some(Some(plainly)) = plainly {
-            let same = match (&plainly, &placed) {
-                (Ok(expected), Ok(found)) => *expected == found.decision,
-                (Err(_), Err(_)) => true,
-                // Preemption, which the node-by-node decision does not include.
-                (Err(_), Ok(found)) => found.decision.looked_at == 1,
-                (Ok(_), Err(_)) => false,
-            };
-            if !same {
-                let found = placed.as_ref().map(|placement| &placement.decision);
-                measured
-                    .differences
-                    .push(format!("pod {}: decided {found:?}, node by node {plainly:?}", pod.name));
-            }
-        }
-        let decided = kept(placed);
-        if work.keep {
-            measured.outcomes.push((pod.clone(), decided));
-        }
+        keep(placed);
     }
     Ok(())
 }
 
-/// Leaves a placed pod assumed, because pods are not bound here, and returns the decision.
-pub(super) fn kept(placed: Result<Placement, Failure>) -> Result<Decision, Failure> {
-    placed.map(|placed| {
-        let decision = placed.decision.clone();
+/// Leaves a placed pod assumed, because pods are not bound here.
+fn keep(placed: Result<Placement, Failure>) {
+    if let Ok(placed) = placed {
         placed.keep_assumed();
-        decision
-    })
+    }
 }
 
 /// The most preemptions for one pod, so that schedulers that evict each other's pods terminate.
@@ -211,27 +160,16 @@ fn place_batches(
         }
         let from = Instant::now();
         let placed = scheduler.schedule_batch(batch, Timestamp(0));
-        let placed = retry(scheduler, batch, placed);
+        // Pods for which victims were evicted are scheduled again, one by one.
+        let placed: Vec<_> = (batch.iter().zip(placed))
+            .map(|(pod, placed)| schedule_after_preemption(scheduler, pod, placed))
+            .collect();
         let took = from.elapsed().as_nanos() as u64 / batch.len() as u64;
         measured.cycles.saturating_record_n(took, batch.len() as u64);
         measured.failed += placed.iter().filter(|placed| placed.is_err()).count() as u64;
-        let decided = placed.into_iter().map(kept);
-        match work.keep {
-            true => measured.outcomes.extend(batch.iter().cloned().zip(decided)),
-            false => decided.for_each(drop),
-        }
+        placed.into_iter().for_each(keep);
     }
     Ok(())
-}
-
-/// Schedules the pods of a batch again for which victims were evicted, one by one.
-pub(super) fn retry(
-    scheduler: &mut Scheduler,
-    batch: &[Arc<Pod>],
-    placed: Vec<Result<Placement, Failure>>,
-) -> Vec<Result<Placement, Failure>> {
-    let pods = batch.iter().zip(placed);
-    pods.map(|(pod, placed)| schedule_after_preemption(scheduler, pod, placed)).collect()
 }
 
 #[cfg(test)]

@@ -1,10 +1,8 @@
 //! Measures portolan, each figure printed with its parameters, and compares it with recorded answers of kube-scheduler.
 
 mod cache;
-mod check;
 mod conformance;
 mod cycles;
-mod live;
 mod measure;
 mod nofit;
 mod processes;
@@ -38,7 +36,7 @@ enum Command {
     Cache(cache::Arguments),
     Sched(Box<sched::Arguments>),
     Threads(threads::Arguments),
-    Live(live::Arguments),
+    Live(workload_files::Arguments),
     Conformance(conformance::Arguments),
 }
 
@@ -55,7 +53,7 @@ fn main() -> ExitCode {
         Command::Cache(arguments) => cache::run(&arguments),
         Command::Sched(arguments) => sched::run(&arguments),
         Command::Threads(arguments) => threads::run(&arguments),
-        Command::Live(arguments) => live::run(&arguments),
+        Command::Live(arguments) => workload_files::run(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),
     })
 }

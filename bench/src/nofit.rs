@@ -120,7 +120,7 @@ mod tests {
                 let node = make_node(&format!("node-{n:07}"), n);
                 submit(&engine, Event::add_node(node)).unwrap();
             }
-            let mut pods = Pods::new(1, 10);
+            let mut pods = Pods::new(1);
             fill(&engine, shape, NODES, &mut pods).unwrap();
             taint(&engine, shape, NODES).unwrap();
             let pod = pods.make(shape);
@@ -147,6 +147,6 @@ mod tests {
             }
         }
         let engine = Engine::shared(Config::default());
-        assert!(Changes::new(&engine, Shape::Basic, 1, (0, 1), &mut Pods::new(1, 10)).is_none());
+        assert!(Changes::new(&engine, Shape::Basic, 1, (0, 1), &mut Pods::new(1)).is_none());
     }
 }

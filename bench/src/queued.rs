@@ -10,7 +10,6 @@ use hdrhistogram::Histogram;
 use portolan::SchedulingLoop;
 use portolan::cache::Event;
 use portolan::model::{Pod, Timestamp};
-use portolan::scheduler::CycleFigures;
 use portolan::scheduler::queue::PopError;
 use serde_json::{Value, json};
 
@@ -25,7 +24,7 @@ use super::sched::Arguments;
 use super::workloads::Shape;
 
 pub(super) fn measure(
-    bench: &Bench<'_>,
+    bench: &Bench,
     (shape, schedulers): (Shape, u16),
     arguments: &Arguments,
     pods: Vec<Arc<Pod>>,
@@ -64,22 +63,15 @@ pub(super) fn measure(
     };
     let ended = done.iter().map(|driven: &Driven| driven.ended).max().unwrap_or(started);
     let spent = ended.duration_since(started);
-    bench.record_engine()?;
-    if let Some(metrics) = bench.metrics {
-        queue.with(|queue, _| metrics.queue(queue));
-        for (number, driven) in done.iter().enumerate() {
-            metrics.cycles(&number.to_string(), driven.figures);
-        }
-    }
     let mut cycles = histogram()?;
     let (mut failed, mut conflicts) = (0, 0);
     for driven in &done {
         let _ = cycles.add(&driven.cycles);
         failed += driven.failed;
-        conflicts += driven.figures.conflicts;
+        conflicts += driven.conflicts;
     }
     let per_second = |time: Duration| (count as f64 / time.as_secs_f64().max(1e-9)).round();
-    let mut result = json!({
+    Ok(json!({
         "workload": format!("{}, queued and bound", shape.name()),
         "nodes": arguments.nodes,
         "init": arguments.init(),
@@ -94,11 +86,7 @@ pub(super) fn measure(
         "conflicts": conflicts,
         "submitted_per_second": per_second(fed),
         "overcommitted": overcommitted(&bench.engine)?,
-    });
-    if shape == Shape::Gang {
-        result["gang"] = json!(arguments.gang());
-    }
-    Ok(result)
+    }))
 }
 
 /// What one scheduler did.
@@ -107,7 +95,7 @@ struct Driven {
     cycles: Histogram<u64>,
     /// The failed attempts.
     failed: u64,
-    figures: CycleFigures,
+    conflicts: u64,
     /// The end of the last attempt, after which the scheduler may have waited for a pod in vain.
     ended: Instant,
 }
@@ -155,5 +143,5 @@ fn drive(
         }
         ended = Instant::now();
     }
-    Ok(Driven { cycles, failed, figures: scheduling.figures(), ended })
+    Ok(Driven { cycles, failed, conflicts: scheduling.figures().conflicts, ended })
 }

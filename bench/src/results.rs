@@ -29,8 +29,8 @@ pub(super) fn cycle_us(nanoseconds: &Histogram<u64>) -> Value {
 /// `None` without repeats.
 pub(super) fn combine(mut repeats: Vec<Value>) -> Option<Value> {
     let rates: Vec<f64> = repeats.iter().map(rate).collect();
-    let worst = |key: &str| repeats.iter().filter_map(|repeat| repeat[key].as_u64()).max();
-    let wrong = ["overcommitted", "different"].map(|key| (key, worst(key)));
+    let overcommitted = repeats.iter().map(|repeat| repeat["overcommitted"].clone());
+    let overcommitted = overcommitted.max_by_key(Value::as_u64);
     let mut order: Vec<usize> = (0..repeats.len()).collect();
     order.sort_by(|a, b| rates[*a].total_cmp(&rates[*b]));
     let (slowest, fastest) = (*order.first()?, *order.last()?);
@@ -38,11 +38,7 @@ pub(super) fn combine(mut repeats: Vec<Value>) -> Option<Value> {
     result["repeats"] = json!(rates);
     result["min"] = json!(rates[slowest]);
     result["max"] = json!(rates[fastest]);
-    for (key, count) in wrong {
-        if let Some(count) = count {
-            result[key] = json!(count);
-        }
-    }
+    result["overcommitted"] = json!(overcommitted);
     Some(result)
 }
 
@@ -52,15 +48,13 @@ pub(super) fn compare(engines: Vec<Vec<Value>>, processes: Vec<Value>) -> Vec<Va
     let to_first: Vec<Option<Value>> =
         engines.iter().map(|of| ratio(of, engines.first()?)).collect();
     let to_processes: Vec<Option<Value>> = engines.iter().map(|of| ratio(of, &processes)).collect();
-    // With --check, the times of some runs include the comparison.
-    let is_checked = |repeats: &[Value]| repeats.iter().any(|one| one.get("checked").is_some());
     let of_first = |results: &[Value], key: &str| results.first().map(|one| one[key].clone());
     let schedulers = engines.first().and_then(|of| of_first(of, "schedulers"));
     let count = of_first(&processes, "processes");
     let mut results = Vec::new();
     let ratios = to_first.into_iter().zip(to_processes);
     for (n, (repeats, (to_first, to_processes))) in engines.into_iter().zip(ratios).enumerate() {
-        let to_first = to_first.filter(|_| n > 0 && !is_checked(&repeats));
+        let to_first = to_first.filter(|_| n > 0);
         let Some(mut result) = combine(repeats) else { continue };
         if let Some(ratio) = to_first {
             result["compared_with"] = json!({ "schedulers": schedulers, "ratio": ratio });
@@ -171,34 +165,6 @@ pub(super) fn note_of_short_runs(results: &[Value]) -> Option<String> {
     ))
 }
 
-/// A line for each checked result: what was checked, and the number of differences.
-pub(super) fn checks(results: &[Value]) -> String {
-    let line = |of: &Value| {
-        let number = |key: &str| of[key].as_u64().and_then(|it| usize::try_from(it).ok());
-        let decisions = count(number("checked")?, "decision");
-        let checked = match of["compared"].as_str() {
-            Some("one by one") => {
-                format!(
-                    "{decisions}, against the same pods scheduled one by one, and the final state"
-                )
-            }
-            Some(how) => format!("{decisions}, against decisions made {how}, and the final state"),
-            None => format!("the state after {decisions}, but not the decisions themselves"),
-        };
-        let found = match (number("different")?, runs(of)) {
-            (0, _) => "no differences".to_owned(),
-            (some, 1) => count(some, "difference"),
-            (some, _) => format!("{} in the worst run", count(some, "difference")),
-        };
-        let each = match runs(of) {
-            1 => String::new(),
-            runs => format!(" in each of {runs} runs"),
-        };
-        Some(format!("{}: checked{each} {checked}: {found}", name(of)))
-    };
-    results.iter().filter_map(line).collect::<Vec<_>>().join("\n")
-}
-
 /// The number of repeats of a result.
 fn runs(of: &Value) -> usize {
     of["repeats"].as_array().map_or(1, Vec::len)
@@ -252,7 +218,6 @@ mod tests {
         assert_eq!((&found["min"], &found["max"]), (&json!(100.0), &json!(300.0)));
         assert_eq!(found["cycle_us"]["p50"], json!(5.0), "the times of the median repeat");
         assert_eq!(found["overcommitted"], json!(2), "of whichever repeat");
-        assert_eq!(found.get("different"), None);
 
         let even = [4.0, 1.0, 3.0, 2.0].map(|rate| repeat(rate, rate, 0)).to_vec();
         let found = combine(even).expect("four repeats");
@@ -303,26 +268,6 @@ mod tests {
         let note = note_of_short_runs(&[of(20_000, 1), of(19_999, 1), of(50, 1)]);
         let note = note.unwrap_or_default();
         assert!(note.starts_with("note: 50 pods are too few"), "{note}");
-    }
-
-    #[test]
-    fn a_check_names_what_was_checked() {
-        let checked = |compared: Value, different: u64, repeats: &[f64]| {
-            json!({
-                "workload": "basic", "schedulers": 1, "repeats": repeats,
-                "checked": 45, "compared": compared, "different": different,
-            })
-        };
-        let results = [
-            repeat(1.0, 1.0, 0),
-            checked(json!("node by node"), 0, &[1.0]),
-            checked(json!("one by one"), 1, &[1.0]),
-            checked(Value::Null, 2, &[1.0, 2.0]),
-        ];
-        let expected = "basic: checked 45 decisions, against decisions made node by node, and the final state: no differences\n\
-            basic: checked 45 decisions, against the same pods scheduled one by one, and the final state: 1 difference\n\
-            basic: checked in each of 2 runs the state after 45 decisions, but not the decisions themselves: 2 differences in the worst run";
-        assert_eq!(checks(&results), expected);
     }
 
     #[test]

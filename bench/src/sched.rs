@@ -3,41 +3,23 @@
 //! if no node fits; without queue and binding.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use portolan::metrics::Metrics;
 use serde_json::Value;
 
 use portolan_cli::CommandError;
-use portolan_cli::{MetricsFile, Sink};
 use portolan_cli::{Output, print};
 
 use super::measure::measure;
 use super::processes;
-use super::results::{checks, compare, note_of_short_runs, ratios, table};
-use super::workload_files::{self, Place, Selection};
+use super::results::{compare, note_of_short_runs, ratios, table};
 use super::workloads::Shape;
 
 /// Measure scheduling cycles: snapshot, filter, score, assume, reserve, permit.
 ///
 /// docs/benchmarks.md defines the columns and the lines below the table.
-///
-/// With --scheduler-perf, run Kubernetes' scheduler_perf workloads on an engine in this process instead, with a queue
-/// and bindings, and measure their throughput. The exit status is then 1 if a workload failed or missed the threshold
-/// of its file.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// File of scheduler_perf workloads, or a folder: every performance-config.yaml in it. Repeatable.
-    #[arg(
-        long,
-        value_name = "FILE",
-        conflicts_with_all = [
-            "workload", "nodes", "init", "pods", "repeat", "processes", "percentage_of_nodes", "gang",
-            "queue", "check", "metrics_file",
-        ],
-    )]
-    scheduler_perf: Vec<PathBuf>,
     /// Shapes of the measured pods, separated by commas; each is measured on its own
     /// cluster.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "basic")]
@@ -51,7 +33,7 @@ pub(crate) struct Arguments {
     /// Number of measured pods [default: 20000, or fewer if the nodes cannot hold them].
     ///
     /// The default is at most 15 per node, and for some workloads fewer: 25 per node of a third of the nodes for
-    /// affinity, 1 per node for preemption, and 1 per two nodes for antiaffinity and mixed.
+    /// affinity, 1 per node for preemption, and 1 per two nodes for antiaffinity.
     #[arg(long, value_name = "COUNT")]
     pods: Option<usize>,
     /// Number of times that each workload is measured, each time on a new cluster.
@@ -73,7 +55,6 @@ pub(crate) struct Arguments {
     #[arg(
         long,
         value_name = "COUNT",
-        conflicts_with = "check",
         value_parser = clap::value_parser!(u16).range(1..=256),
     )]
     processes: Option<u16>,
@@ -89,15 +70,6 @@ pub(crate) struct Arguments {
         value_parser = clap::value_parser!(u8).range(0..=100),
     )]
     pub(super) percentage_of_nodes: u8,
-    /// Number of pods per gang of the workload gang [default: 10].
-    ///
-    /// A gang is decided in one cycle; cycles per second still count its pods.
-    #[arg(
-        long,
-        value_name = "COUNT",
-        value_parser = clap::value_parser!(u32).range(1..),
-    )]
-    gang: Option<u32>,
     /// Number of pods per batch: their decisions share a commit.
     ///
     /// The times of a cycle are then those of a batch divided by its pods.
@@ -122,30 +94,14 @@ pub(crate) struct Arguments {
     )]
     schedulers: Vec<u16>,
     /// Pop pods from a scheduling queue, and bind them in memory after their cycles.
-    #[arg(long, conflicts_with = "check")]
+    #[arg(long)]
     pub(super) queue: bool,
     /// Seed for uids, random pods and breaking ties.
     #[arg(long, default_value_t = 1)]
     pub(super) seed: u64,
-    /// Check decisions and the state after the measurement.
-    ///
-    /// With one scheduler, each decision is compared with one made node by node, and the rate, but not the times of
-    /// cycles, includes both; with --batch, each is compared with the decision for the same pod on another engine, on
-    /// which pods are scheduled one by one. With several schedulers, decisions depend on time and are not compared. In
-    /// all cases each pod must be on the node that it was placed on and on no other, no node may be overcommitted, the
-    /// generation must be the number of events, and data derived from pods and nodes must be correct. The exit status
-    /// is 1 otherwise. A line below the table names the number of decisions, and what they were compared with.
-    ///
-    /// Not available with --queue, --processes or the workload gang.
-    #[arg(long)]
-    pub(super) check: bool,
     /// Output format.
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
-    #[command(flatten)]
-    metrics: MetricsFile,
-    #[command(flatten)]
-    selection: Selection,
 }
 
 const MOST: usize = 10_000_000;
@@ -156,11 +112,6 @@ impl Arguments {
         self.init.unwrap_or_else(|| 1000.min(self.nodes.saturating_mul(10)))
     }
 
-    /// The number of pods per gang.
-    pub(super) fn gang(&self) -> u32 {
-        self.gang.unwrap_or(10)
-    }
-
     /// The number of measured pods of this shape.
     pub(super) fn pods(&self, shape: Shape) -> usize {
         self.pods.unwrap_or_else(|| 20_000.min(shape.pods_that_fit(self.nodes)))
@@ -168,41 +119,18 @@ impl Arguments {
 
     /// The arguments of a process that measures this shape once, with one scheduler.
     fn of_process(&self, shape: Shape) -> Vec<OsString> {
-        // All fields are named, so that a new argument is considered here.
-        let Arguments {
-            nodes,
-            percentage_of_nodes,
-            gang: _,
-            batch,
-            queue,
-            seed,
-            workload: _,
-            init: _,
-            pods: _,
-            repeat: _,
-            processes: _,
-            wait: _,
-            schedulers: _,
-            check: _,
-            output: _,
-            metrics: _,
-            scheduler_perf: _,
-            selection: _,
-        } = self;
         let values = [
             ("--workload", shape.name()),
-            ("--nodes", nodes.to_string()),
+            ("--nodes", self.nodes.to_string()),
             ("--init", self.init().to_string()),
             ("--pods", self.pods(shape).to_string()),
-            ("--percentage-of-nodes", percentage_of_nodes.to_string()),
-            ("--batch", batch.to_string()),
-            ("--seed", seed.to_string()),
+            ("--percentage-of-nodes", self.percentage_of_nodes.to_string()),
+            ("--batch", self.batch.to_string()),
+            ("--seed", self.seed.to_string()),
             ("--output", "json".to_owned()),
         ];
-        let gang = (shape == Shape::Gang).then(|| ("--gang", self.gang().to_string()));
-        let values = values.into_iter().chain(gang);
-        let values = values.flat_map(|(name, value)| [name.to_owned(), value]);
-        let flags = [("--queue", *queue), ("--wait", true)];
+        let values = values.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
+        let flags = [("--queue", self.queue), ("--wait", true)];
         let flags = flags.into_iter().filter(|(_, set)| *set).map(|(name, _)| name.to_owned());
         let command = ["sched"].map(str::to_owned);
         command.into_iter().chain(values).chain(flags).map(OsString::from).collect()
@@ -210,43 +138,24 @@ impl Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
-    if !arguments.scheduler_perf.is_empty() {
-        return run_files(arguments);
-    }
     refuse_contradictions(arguments)?;
-    let sink = arguments.metrics.open()?;
     let mut results = Vec::new();
-    let mut is_different = false;
     for shape in &arguments.workload {
-        for result in measure_shape(*shape, arguments, sink.as_ref().map(|sink| &sink.metrics))? {
-            is_different |= result["different"].as_u64() > Some(0);
+        for result in measure_shape(*shape, arguments)? {
             if arguments.output == Output::Json {
                 print(&result.to_string())?;
             }
             results.push(result);
         }
     }
-    sink.map_or(Ok(()), Sink::write)?;
     if arguments.output == Output::Table {
         print(&table(&results))?;
-        let note = note_of_short_runs(&results).filter(|_| !arguments.check).unwrap_or_default();
-        let blocks = [checks(&results), ratios(&results), note];
+        let blocks = [ratios(&results), note_of_short_runs(&results).unwrap_or_default()];
         for block in blocks.iter().filter(|block| !block.is_empty()) {
             print(&format!("\n{block}"))?;
         }
     }
-    Ok(if is_different { ExitCode::from(1) } else { ExitCode::SUCCESS })
-}
-
-/// Runs the workloads of scheduler_perf's files.
-fn run_files(arguments: &Arguments) -> Result<ExitCode, CommandError> {
-    let Arguments { scheduler_perf, selection, seed, output, .. } = arguments;
-    let [schedulers] = arguments.schedulers[..] else {
-        let why = "--scheduler-perf runs with one number of schedulers: give --schedulers one";
-        return Err(CommandError::Usage(why.to_owned()));
-    };
-    let place = Place::InProcess { schedulers, seed: *seed };
-    workload_files::run(scheduler_perf, selection, &place, *output)
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Refuses numbers out of range, and options that contradict each other.
@@ -258,19 +167,6 @@ fn refuse_contradictions(arguments: &Arguments) -> Result<(), CommandError> {
             return Err(CommandError::Usage(format!("--{name} must be {least} to {MOST}")));
         }
     }
-    if arguments.selection.is_given() {
-        let why = "--case, --label, --any-feature-gates, --time-limit and --sample-interval apply to the workloads of \
-                   --scheduler-perf only: add it, or omit them";
-        return Err(CommandError::Usage(why.to_owned()));
-    }
-    if arguments.check && arguments.workload.contains(&Shape::Gang) {
-        let why = "--check does not support the workload gang: remove one of them";
-        return Err(CommandError::Usage(why.to_owned()));
-    }
-    if arguments.gang.is_some() && !arguments.workload.contains(&Shape::Gang) {
-        let why = "--gang applies to the workload gang only: add --workload gang, or omit --gang";
-        return Err(CommandError::Usage(why.to_owned()));
-    }
     if arguments.queue && arguments.workload.iter().any(|shape| !shape.fits()) {
         let why =
             "--queue does not retry pods that fit nowhere: remove it, or the workloads nofit-*";
@@ -280,11 +176,7 @@ fn refuse_contradictions(arguments: &Arguments) -> Result<(), CommandError> {
 }
 
 /// Measures a shape with each number of schedulers, and in the processes of `--processes`. Returns a result for each.
-fn measure_shape(
-    shape: Shape,
-    arguments: &Arguments,
-    metrics: Option<&Metrics>,
-) -> Result<Vec<Value>, CommandError> {
+fn measure_shape(shape: Shape, arguments: &Arguments) -> Result<Vec<Value>, CommandError> {
     let counts = &arguments.schedulers;
     let mut engines: Vec<Vec<Value>> = vec![Vec::new(); counts.len()];
     let mut processes = Vec::new();
@@ -302,11 +194,7 @@ fn measure_shape(
                 processes.push(processes::measure(count, &arguments.of_process(shape))?);
                 continue;
             };
-            let (result, differences) = measure((shape, *schedulers), arguments, metrics)?;
-            for difference in differences.iter().take(5) {
-                eprintln!("{}: {difference}", shape.name());
-            }
-            engines[turn].push(result);
+            engines[turn].push(measure((shape, *schedulers), arguments)?);
         }
     }
     Ok(compare(engines, processes))

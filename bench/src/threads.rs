@@ -134,7 +134,7 @@ fn measure(
         Ok::<_, CommandError>(Algorithm::new(framework, config, pool))
     };
     let mut algorithms = [algorithm(None)?, algorithm(Some(pool.clone()))?];
-    let mut pods = Pods::new(1, 1);
+    let mut pods = Pods::new(1);
     let mut times = [const { Vec::new() }; 2];
     for run in 0..arguments.pods.div_ceil(RUN) {
         let pods: Vec<_> = (0..RUN).map(|_| pods.make(Shape::Distinct)).collect();

@@ -34,7 +34,7 @@ pub(crate) enum Shape {
     AntiAffinity,
     /// Preferred affinity to pods of the same shape, by node.
     PrefAffinity,
-    /// Basic pods in pod groups that are scheduled as gangs (see --gang).
+    /// Basic pods in pod groups of ten that are scheduled as gangs.
     Gang,
     /// Pods with 3 cpu, on nodes filled with pods of lower priority.
     Preemption,
@@ -47,22 +47,12 @@ pub(crate) enum Shape {
     /// Pods that fit nowhere: their anti-affinity excludes a pod that is on each node.
     #[value(name = "nofit-antiaffinity")]
     NoFitAntiAffinity,
-    /// All shapes whose pods fit, in rotation, except gang and preemption.
-    Mixed,
 }
 
-impl Shape {
-    const MIXED: [Shape; 8] = [
-        Shape::Basic,
-        Shape::Distinct,
-        Shape::NodeAffinity,
-        Shape::Spread,
-        Shape::PrefSpread,
-        Shape::Affinity,
-        Shape::AntiAffinity,
-        Shape::PrefAffinity,
-    ];
+/// The number of pods per gang.
+pub(super) const GANG: u32 = 10;
 
+impl Shape {
     pub(super) fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
@@ -84,7 +74,7 @@ impl Shape {
             // One victim on each node.
             Shape::Preemption => nodes,
             // A pod with anti-affinity occupies a node.
-            Shape::AntiAffinity | Shape::Mixed => nodes.div_ceil(2),
+            Shape::AntiAffinity => nodes.div_ceil(2),
             // They are attempts.
             Shape::NoFitResources | Shape::NoFitTaints | Shape::NoFitAntiAffinity => usize::MAX,
         }
@@ -99,9 +89,7 @@ impl Shape {
         let basic = pod("measured");
         let colored = || pod("measured").cpu(100).memory(500 * MI).label("color", "x");
         match self {
-            Shape::Basic | Shape::Gang | Shape::Mixed | Shape::NoFitTaints => {
-                basic.cpu(100).memory(500 * MI)
-            }
+            Shape::Basic | Shape::Gang | Shape::NoFitTaints => basic.cpu(100).memory(500 * MI),
             Shape::Distinct => {
                 let (cpu, memory) = (50 + random.below(200), 100 + random.below(900));
                 basic.cpu(cpu as i64).memory(memory as i64 * MI)
@@ -173,23 +161,19 @@ pub(super) struct Pods {
     random: Random,
     count: u64,
     templates: Vec<(Shape, Arc<Template>)>,
-    /// The number of pods per group; the last group may have fewer.
-    gang: u32,
+    /// The last group may have fewer than [`GANG`] pods.
     groups: Vec<(PodGroup, Arc<Template>)>,
 }
 
 impl Pods {
-    pub(super) fn new(seed: u64, gang: u32) -> Pods {
-        let random = Random::new(seed);
-        Pods { random, count: 0, templates: Vec::new(), gang, groups: Vec::new() }
+    pub(super) fn new(seed: u64) -> Pods {
+        Pods { random: Random::new(seed), count: 0, templates: Vec::new(), groups: Vec::new() }
     }
 
     pub(super) fn make(&mut self, shape: Shape) -> Arc<Pod> {
-        let shape = match shape {
-            Shape::Mixed => Shape::MIXED[self.count as usize % Shape::MIXED.len()],
-            Shape::Gang => return self.member(),
-            shape => shape,
-        };
+        if shape == Shape::Gang {
+            return self.member();
+        }
         let known = self.templates.iter().find(|(known, _)| *known == shape);
         let template = match known {
             Some((_, template)) if shape != Shape::Distinct => template.clone(),
@@ -209,7 +193,7 @@ impl Pods {
 
     fn member(&mut self) -> Arc<Pod> {
         let template = match self.groups.last_mut() {
-            Some((group, template)) if group.min_members < self.gang => {
+            Some((group, template)) if group.min_members < GANG => {
                 group.min_members += 1;
                 template.clone()
             }

@@ -55,7 +55,7 @@ pub(super) fn run(shared: &Shared<'_>, churn: &Churn, templates: &[Value]) {
 fn create(shared: &Shared<'_>, template: &Value) -> Option<Value> {
     let mut object = template.clone();
     shared.names.name(&mut object);
-    shared.create(vec![object.clone()]).is_ok().then_some(object)
+    shared.target.create(&object).is_ok().then_some(object)
 }
 
 fn delete(shared: &Shared<'_>, object: &Value) {

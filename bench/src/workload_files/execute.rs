@@ -56,7 +56,7 @@ pub(super) struct Settings {
 
 /// State that the operations share with background threads.
 pub(super) struct Shared<'w> {
-    pub(super) target: &'w dyn Target,
+    pub(super) target: &'w Target,
     pub(super) sources: &'w Sources,
     pub(super) names: Names,
     pub(super) stop: Stop,
@@ -70,11 +70,6 @@ impl Shared<'_> {
         noted.get_or_insert(trouble.into());
     }
 
-    pub(super) fn create(&self, objects: Vec<Value>) -> Result<(), Refused> {
-        let prepared = self.target.prepare(objects)?;
-        prepared.into_iter().try_for_each(|object| self.target.create(object))
-    }
-
     /// Deletes a pod. It is not an error if the pod is gone already, for instance because it was preempted.
     fn delete_pod(&self, namespace: &str, name: &str, grace: Option<u64>) -> Result<(), Refused> {
         match self.target.delete("Pod", namespace, name, grace) {
@@ -85,7 +80,7 @@ impl Shared<'_> {
 
     /// Creates a namespace that may exist already.
     fn namespace(&self, name: &str, template: Option<&str>) -> Result<(), Trouble> {
-        match self.create(vec![objects::namespace(self.sources, name, template)?]) {
+        match self.target.create(&objects::namespace(self.sources, name, template)?) {
             Err(Refused::Exists(_)) => Ok(()),
             created => Ok(created?),
         }
@@ -110,7 +105,7 @@ struct Run<'scope, 'w> {
 
 /// Runs all operations and returns the measurements.
 pub(super) fn execute(
-    target: &dyn Target,
+    target: &Target,
     workload: &Workload,
     sources: &Sources,
     settings: Settings,
@@ -159,7 +154,7 @@ impl<'scope, 'w> Run<'scope, 'w> {
                 let (sources, names) = (shared.sources, &shared.names);
                 let template = template.as_deref();
                 let nodes = objects::nodes(sources, names, &prefix, *count, template, preparation)?;
-                Ok(shared.create(nodes)?)
+                Ok(nodes.iter().try_for_each(|node| shared.target.create(node))?)
             }
             Step::CreateNamespaces { prefix, count, template } => {
                 for number in 0..*count {
@@ -175,7 +170,7 @@ impl<'scope, 'w> Run<'scope, 'w> {
                 for index in 0..any.count {
                     let mut object = self.any(any, index)?;
                     shared.names.name(&mut object);
-                    shared.create(vec![object])?;
+                    shared.target.create(&object)?;
                 }
                 Ok(())
             }
@@ -183,7 +178,7 @@ impl<'scope, 'w> Run<'scope, 'w> {
                 self.require_namespace(any)?;
                 let how = if subresources.is_empty() { Update::Whole } else { Update::Resize };
                 self.at_rate(any.count, *per_second, |index| {
-                    Ok(shared.target.update(self.any(any, index)?, how)?)
+                    Ok(shared.target.update(&self.any(any, index)?, how)?)
                 })
             }
             Step::DeletePods { namespace, labels, per_second, waits } => {
@@ -229,23 +224,20 @@ impl<'scope, 'w> Run<'scope, 'w> {
         self.know(&namespace)?;
         let default = self.workload.default_pod_template.as_deref();
         let template = operation.template.as_deref().or(default);
-        let make = || {
-            let (sources, names) = (shared.sources, &shared.names);
-            let made = objects::pods(sources, names, &namespace, operation, template)?;
-            Ok::<_, Trouble>(shared.target.prepare(made)?)
-        };
+        let make = || objects::pods(shared.sources, &shared.names, &namespace, operation, template);
+        let create =
+            |made: &[Value]| made.iter().try_for_each(|object| shared.target.create(object));
         let filter = Filter::of(&namespace, &Labels::new());
-        // The pods are read before the measurement begins.
-        let prepared = make()?;
+        // The pods are made before the measurement begins.
+        let mut made = make()?;
         if operation.collects {
             self.start_collecting(&namespace, filter.clone())?;
         }
         if let Some(duration) = operation.steady {
             let deadline = Instant::now() + duration;
-            let scheduled = shared.target.board().count_scheduled(&filter);
-            let mut batch = prepared;
+            let scheduled = shared.target.board.count_scheduled(&filter);
             for round in 1.. {
-                batch.into_iter().try_for_each(|object| shared.target.create(object))?;
+                create(&made)?;
                 match scheduled.wait(operation.count * round, deadline) {
                     Ok(()) => {}
                     Err(Missed::Late { have: 0, .. }) => {
@@ -254,13 +246,13 @@ impl<'scope, 'w> Run<'scope, 'w> {
                     Err(Missed::Late { .. }) => break,
                     Err(Missed::Failed(why)) => return Err(Trouble::Ended(why)),
                 }
-                for name in shared.target.board().names(&namespace, &Labels::new()) {
+                for name in shared.target.board.names(&namespace, &Labels::new()) {
                     shared.delete_pod(&namespace, &name, Some(0))?;
                 }
-                batch = make()?;
+                made = make()?;
             }
         } else {
-            prepared.into_iter().try_for_each(|object| shared.target.create(object))?;
+            create(&made)?;
             match operation.waits {
                 true => self.wait(&filter, Stage::Scheduled, operation.count)?,
                 false => *self.pending.entry(namespace).or_insert(0) += operation.count,
@@ -271,7 +263,7 @@ impl<'scope, 'w> Run<'scope, 'w> {
 
     fn wait(&self, filter: &Filter, stage: Stage, want: usize) -> Result<(), Trouble> {
         let time_limit = self.settings.time_limit;
-        match self.shared.target.board().wait(filter, stage, want, time_limit) {
+        match self.shared.target.board.wait(filter, stage, want, time_limit) {
             Ok(()) => Ok(()),
             Err(Missed::Failed(why)) => Err(Trouble::Ended(why)),
             Err(Missed::Late { have, pending }) => {
@@ -315,7 +307,7 @@ impl<'scope, 'w> Run<'scope, 'w> {
         waits: bool,
     ) -> Result<(), Trouble> {
         let shared = self.shared;
-        let names = shared.target.board().names(namespace, labels);
+        let names = shared.target.board.names(namespace, labels);
         let delete = move || {
             let delete = |index: usize| Ok(shared.delete_pod(namespace, &names[index], None)?);
             at_rate(&shared.stop, names.len(), per_second, delete)
@@ -371,7 +363,7 @@ impl<'scope, 'w> Run<'scope, 'w> {
         }
         let stop = Arc::new(Stop::default());
         // The count begins here, before any pod of the operation is created.
-        let count = self.shared.target.board().count_scheduled(&filter);
+        let count = self.shared.target.board.count_scheduled(&filter);
         let (name, every, stopped) = (name.to_owned(), self.settings.sample_every, stop.clone());
         // Pods may be scheduled before the thread runs.
         let start = Instant::now();

@@ -1,8 +1,8 @@
-//! The workloads of Kubernetes' scheduler_perf (test/integration/scheduler_perf), read from its files.
+//! `portolan-bench live`: the workloads of Kubernetes' scheduler_perf (test/integration/scheduler_perf), read from its
+//! files.
 //!
 //! A file is a list of test cases. A case has operations, such as `createNodes` and `createPods`, and workloads, which
-//! give the operations their parameters. The operations run on a [`Target`](target::Target): an engine in this process,
-//! or an API server with a live scheduler.
+//! give the operations their parameters. The operations run on an API server in memory with a live scheduler.
 //!
 //! | file | contents |
 //! |---|---|
@@ -11,16 +11,13 @@
 //! | `plan.rs` | finds workloads that cannot run |
 //! | `execute.rs`, `churn.rs`, `stop.rs` | the operations |
 //! | `board.rs`, `throughput.rs` | the stages of pods, and the rate of scheduling |
-//! | `in_process.rs`, `cluster.rs`; `api_server.rs` | the two targets |
+//! | `target.rs` | the API server and the scheduler |
 //! | `report.rs` | the results |
 
-mod api_server;
 mod board;
 mod cases;
 mod churn;
-mod cluster;
 mod execute;
-mod in_process;
 mod objects;
 mod parameters;
 mod plan;
@@ -36,7 +33,7 @@ mod throughput;
 mod tree;
 
 use std::collections::BTreeSet;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -45,71 +42,47 @@ use portolan_cli::{CommandError, Output, at_least_one, line, print, read};
 
 use cases::Workload;
 use execute::{Settings, execute};
-use in_process::InProcess;
 use report::{Outcome, Row};
 use sources::Sources;
 
-pub(super) use api_server::LiveSettings;
-
-/// Which workloads of files run, and how.
-#[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Workloads of scheduler_perf")]
-pub(super) struct Selection {
+/// Run Kubernetes' scheduler_perf workloads through an API server in this process.
+///
+/// Each workload gets an API server in memory and the scheduler of `portolan run`, which reads and binds over HTTP. The
+/// objects of the workload are created inside the server. The exit status is 1 if a workload failed or missed the
+/// threshold of its file.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// File of workloads, or a folder: every performance-config.yaml in it. Repeatable.
+    #[arg(long, value_name = "FILE", required = true)]
+    scheduler_perf: Vec<PathBuf>,
+    /// Time that the server takes for each write of the scheduler, in milliseconds, as if it wrote to etcd.
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 10)]
+    write_delay: u64,
+    /// Bindings in flight at once.
+    #[arg(long, value_name = "COUNT", default_value = "64", value_parser = at_least_one::<NonZeroUsize>)]
+    bindings: NonZeroUsize,
+    /// Seed for breaking ties.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
     /// Run only this test case, or this workload of it. Repeatable.
-    #[arg(long, requires = "scheduler_perf", value_name = "CASE[/WORKLOAD]")]
+    #[arg(long, value_name = "CASE[/WORKLOAD]")]
     case: Vec<String>,
     /// Run only workloads with these labels, separated by commas; a workload must not have a label that follows `-`
     /// (default: performance, as in scheduler_perf; with --case: any).
-    #[arg(
-        long,
-        requires = "scheduler_perf",
-        value_name = "LABELS",
-        value_delimiter = ',',
-        allow_hyphen_values = true
-    )]
+    #[arg(long, value_name = "LABELS", value_delimiter = ',', allow_hyphen_values = true)]
     label: Option<Vec<String>>,
     /// Also run workloads with feature gates whose values portolan does not implement, as if the gates were not set.
-    #[arg(long, requires = "scheduler_perf")]
+    #[arg(long)]
     any_feature_gates: bool,
-    /// Time limit of each operation that waits for pods, in seconds [default: 600]. The workload fails if it runs out.
-    #[arg(
-        long,
-        alias = "patience",
-        requires = "scheduler_perf",
-        value_name = "SECONDS",
-        value_parser = at_least_one::<NonZeroU64>,
-    )]
-    time_limit: Option<NonZeroU64>,
-    /// Milliseconds between two samples of the throughput [default: 1000].
-    #[arg(
-        long,
-        requires = "scheduler_perf",
-        value_name = "MILLISECONDS",
-        value_parser = at_least_one::<NonZeroU64>,
-    )]
-    sample_interval: Option<NonZeroU64>,
-}
-
-impl Selection {
-    /// Whether an option is given. Clap skips `requires` if another option is given that conflicts with the required
-    /// one, as --nodes does with --scheduler-perf.
-    pub(super) fn is_given(&self) -> bool {
-        let Selection { case, label, any_feature_gates, time_limit, sample_interval } = self;
-        !case.is_empty()
-            || label.is_some()
-            || *any_feature_gates
-            || time_limit.is_some()
-            || sample_interval.is_some()
-    }
-}
-
-/// Where the workloads run.
-#[derive(Clone, Debug)]
-pub(super) enum Place {
-    /// On an engine, with this number of scheduling threads and a seed.
-    InProcess { schedulers: u16, seed: u64 },
-    /// On an API server in memory, with a live scheduler.
-    ApiServer(LiveSettings),
+    /// Time limit of each operation that waits for pods, in seconds. The workload fails if it runs out.
+    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = at_least_one::<NonZeroU64>)]
+    time_limit: NonZeroU64,
+    /// Milliseconds between two samples of the throughput.
+    #[arg(long, value_name = "MILLISECONDS", default_value = "1000", value_parser = at_least_one::<NonZeroU64>)]
+    sample_interval: NonZeroU64,
+    /// Output format.
+    #[arg(long, value_enum, default_value_t = Output::Table)]
+    output: Output,
 }
 
 /// The name of the files of scheduler_perf.
@@ -117,14 +90,9 @@ const NAME: &str = "performance-config.yaml";
 
 /// Runs the selected workloads of files, or of all files of folders. The exit status is 1 if one failed or missed its
 /// threshold, or if all were skipped.
-pub(super) fn run(
-    paths: &[PathBuf],
-    selection: &Selection,
-    place: &Place,
-    output: Output,
-) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     let mut files = Vec::new();
-    for path in paths {
+    for path in &arguments.scheduler_perf {
         find(path, &mut files)?;
     }
     let mut read = Vec::new();
@@ -132,12 +100,12 @@ pub(super) fn run(
         let workloads = read_file(&file)?;
         read.push((file, workloads));
     }
-    selection.check(read.iter().flat_map(|(_, workloads)| workloads))?;
+    arguments.check(read.iter().flat_map(|(_, workloads)| workloads))?;
     let mut rows = Vec::new();
     for (file, workloads) in &read {
         let mut sources = Sources::of(file);
-        for workload in workloads.iter().filter(|workload| selection.selects(workload)) {
-            let outcome = run_workload(workload, &mut sources, selection, place)?;
+        for workload in workloads.iter().filter(|workload| arguments.selects(workload)) {
+            let outcome = run_workload(workload, &mut sources, arguments)?;
             let name = workload.full_name();
             let end = match &outcome {
                 Outcome::Ran(_) => format!("{name} ran"),
@@ -154,12 +122,8 @@ pub(super) fn run(
             });
         }
     }
-    let target = match place {
-        Place::InProcess { .. } => "in process",
-        Place::ApiServer(_) => "api server",
-    };
-    print(&match output {
-        Output::Json => report::json(target, &rows).to_string(),
+    print(&match arguments.output {
+        Output::Json => report::json(&rows).to_string(),
         Output::Table => report::text(&rows),
     })?;
     let has_run = rows.iter().any(|row| !matches!(row.outcome, Outcome::Skipped(_)));
@@ -167,7 +131,7 @@ pub(super) fn run(
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-impl Selection {
+impl Arguments {
     fn selects(&self, workload: &Workload) -> bool {
         let full = workload.full_name();
         let named = |name: &String| *name == workload.case || *name == full;
@@ -204,8 +168,8 @@ impl Selection {
 
     fn settings(&self) -> Settings {
         Settings {
-            time_limit: Duration::from_secs(self.time_limit.map_or(600, NonZeroU64::get)),
-            sample_every: Duration::from_millis(self.sample_interval.map_or(1000, NonZeroU64::get)),
+            time_limit: Duration::from_secs(self.time_limit.get()),
+            sample_every: Duration::from_millis(self.sample_interval.get()),
         }
     }
 }
@@ -249,29 +213,18 @@ fn topic(file: &Path) -> String {
 fn run_workload(
     workload: &Workload,
     sources: &mut Sources,
-    selection: &Selection,
-    place: &Place,
+    arguments: &Arguments,
 ) -> Result<Outcome, CommandError> {
-    if let Some(why) = plan::plan(workload, sources, selection.any_feature_gates)? {
+    if let Some(why) = plan::plan(workload, sources, arguments.any_feature_gates)? {
         return Ok(Outcome::Skipped(why));
     }
     let configuration = workload.scheduler_config.as_deref();
     let configuration =
         configuration.map(|path| portolan_cli::configuration(Some(&sources.file(path))));
     let configuration = configuration.transpose()?.flatten();
-    let (configuration, settings) = (configuration.as_deref(), selection.settings());
-    let ran = match place {
-        Place::InProcess { schedulers, seed } => {
-            let target = InProcess::start(configuration, *schedulers, *seed)?;
-            execute(&target, workload, sources, settings)
-        }
-        Place::ApiServer(live) => {
-            let sources = &*sources;
-            api_server::with_api_server(live, configuration, |target| {
-                execute(target, workload, sources, settings)
-            })?
-        }
-    };
+    let ran = target::with_target(arguments, configuration.as_deref(), |target| {
+        execute(target, workload, sources, arguments.settings())
+    })?;
     Ok(match ran {
         Ok(measured) => Outcome::Ran(measured),
         Err(trouble) => Outcome::Failed(trouble.to_string()),

@@ -127,8 +127,8 @@ impl Row<'_> {
 }
 
 /// All results as one object.
-pub(super) fn json(target: &str, rows: &[Row<'_>]) -> Value {
-    json!({"target": target, "workloads": rows.iter().map(Row::json).collect::<Vec<_>>()})
+pub(super) fn json(rows: &[Row<'_>]) -> Value {
+    json!({"workloads": rows.iter().map(Row::json).collect::<Vec<_>>()})
 }
 
 /// All results for people.

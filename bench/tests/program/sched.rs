@@ -1,51 +1,7 @@
 //! The figures of `sched` are consistent.
 
-use crate::common::{file, portolan, portolan_with};
+use crate::common::{portolan, portolan_with};
 use serde_json::Value;
-
-fn sched(arguments: &[&str]) -> Value {
-    let common = ["sched", "--workload", "gang", "--output", "json", "--init", "0"];
-    let run = portolan(&[&common, arguments].concat());
-    assert_eq!(run.code, 0, "{}", run.err);
-    serde_json::from_str(&run.out).expect("one JSON object")
-}
-
-#[test]
-fn gangs_are_placed_whole_with_a_queue_and_without() {
-    // Four nodes of 4 cpu hold 160 pods of 100m: 22 gangs of 7, not 23.
-    let cluster = ["--nodes", "4", "--pods", "168", "--gang", "7"];
-    for with in [&[][..], &["--queue"][..], &["--queue", "--batch", "5"][..]] {
-        let found = sched(&[&cluster[..], with].concat());
-        assert_eq!((found["gang"].as_u64(), found["pods"].as_u64()), (Some(7), Some(168)));
-        assert_eq!(found["failed"].as_u64().map(|failed| failed % 7), Some(0), "{found}");
-        assert!(found["failed"].as_u64() >= Some(14), "{found}");
-        assert_eq!(found["overcommitted"].as_u64(), Some(0));
-    }
-}
-
-#[test]
-fn check_with_gangs_is_refused() {
-    let run = portolan(&["sched", "--workload", "gang", "--check"]);
-    assert_eq!(run.code, 2, "{}", run.err);
-    let says = "--check does not support the workload gang: remove one of them";
-    assert_eq!(run.err, format!("portolan: {says}\n"));
-}
-
-#[test]
-fn gang_sizes_without_gangs_are_refused() {
-    let run = portolan(&["sched", "--gang", "5", "--nodes", "4", "--pods", "4"]);
-    let says = "--gang applies to the workload gang only: add --workload gang, or omit --gang";
-    assert_eq!((run.code, run.err), (2, format!("portolan: {says}\n")));
-}
-
-#[test]
-fn options_of_workload_files_without_such_files_are_refused() {
-    for with in [&["--case", "x"][..], &["--time-limit", "3"], &["--any-feature-gates"]] {
-        let run = portolan(&[&["sched", "--nodes", "4", "--pods", "4"], with].concat());
-        assert_eq!((run.code, &*run.out), (2, ""), "{with:?}");
-        assert!(run.err.contains("--scheduler-perf only: add it, or omit them"), "{}", run.err);
-    }
-}
 
 #[test]
 fn freed_memory_is_kept() {
@@ -57,16 +13,6 @@ fn freed_memory_is_kept() {
     let purges = run.err.lines().filter_map(|line| line.trim_start().strip_prefix("purges"));
     let purges: Vec<&str> = purges.map(|line| line.trim_matches([' ', ':'])).collect();
     assert_eq!(purges, ["0"], "{}", run.err);
-}
-
-#[test]
-fn checked_measurements_are_not_compared() {
-    let small = ["sched", "--nodes", "9", "--pods", "20", "--schedulers", "1,2", "--check"];
-    let run = portolan(&small);
-    assert_eq!(run.code, 0, "{}", run.err);
-    assert!(run.out.contains("no differences") && !run.out.contains(" / "), "{}", run.out);
-    let results = measure(&small[1..]);
-    assert!(results.iter().all(|of| of.get("compared_with").is_none()), "{results:?}");
 }
 
 /// Runs `sched` and returns the JSON objects that it prints.
@@ -84,11 +30,24 @@ fn refused(arguments: &[&str], says: &str) {
 }
 
 #[test]
+fn gangs_are_placed_whole_with_a_queue_and_without() {
+    // Four nodes of 4 cpu hold 160 pods of 100m: 16 gangs of 10, not 17.
+    let cluster = ["--workload", "gang", "--init", "0", "--nodes", "4", "--pods", "170"];
+    for with in [&[][..], &["--queue"][..], &["--queue", "--batch", "5"][..]] {
+        let found = &measure(&[&cluster[..], with].concat())[0];
+        assert_eq!(found["pods"].as_u64(), Some(170));
+        assert_eq!(found["failed"].as_u64().map(|failed| failed % 10), Some(0), "{found}");
+        assert!(found["failed"].as_u64() >= Some(10), "{found}");
+        assert_eq!(found["overcommitted"].as_u64(), Some(0));
+    }
+}
+
+#[test]
 fn the_default_number_of_pods_fits_on_few_nodes() {
     let shapes = "basic,distinct,nodeaffinity,spread,prefspread,affinity,antiaffinity,\
-        prefaffinity,gang,preemption,mixed";
+        prefaffinity,gang,preemption";
     let found = measure(&["--nodes", "12", "--workload", shapes]);
-    assert_eq!(found.len(), 11);
+    assert_eq!(found.len(), 10);
     for of in found {
         assert_eq!(of["failed"].as_u64(), Some(0), "{of}");
         assert!(of["pods"].as_u64() >= Some(6), "{of}");
@@ -118,7 +77,7 @@ fn repeats_have_a_median_and_a_range() {
 fn pods_that_fit_nowhere_fail_in_each_cycle() {
     let shapes = "nofit-resources,nofit-taints,nofit-antiaffinity";
     let small = ["--nodes", "7", "--pods", "150", "--workload", shapes];
-    let variants: [&[&str]; 4] = [&[], &["--check"], &["--batch", "4"], &["--schedulers", "2"]];
+    let variants: [&[&str]; 3] = [&[], &["--batch", "4"], &["--schedulers", "2"]];
     for with in variants {
         let found = measure(&[&small[..], with].concat());
         assert_eq!(found.len(), 3);
@@ -152,44 +111,6 @@ fn a_row_names_the_options_that_change_its_figures() {
             assert_eq!(name.trim(), *named, "{}", run.out);
         }
         assert!(run.out.contains("\nnote: 20 pods are too few"), "{with:?}: {}", run.out);
-    }
-}
-
-#[test]
-fn decisions_and_states_are_checked() {
-    let shapes = "basic,distinct,nodeaffinity,spread,prefspread,affinity,antiaffinity,\
-        prefaffinity,preemption,nofit-resources,nofit-taints,nofit-antiaffinity,mixed";
-    let small = ["--nodes", "20", "--init", "50", "--pods", "45", "--check", "--workload", shapes];
-    let (nodes, single) = (Value::from("node by node"), Value::from("one by one"));
-    let variants: [(&[&str], &Value); 5] = [
-        (&[], &nodes),
-        (&["--batch", "8"], &single),
-        (&["--batch", "7", "--percentage-of-nodes", "30", "--seed", "2"], &single),
-        (&["--schedulers", "2"], &Value::Null),
-        (&["--schedulers", "3", "--batch", "4"], &Value::Null),
-    ];
-    for (with, compared) in variants {
-        let found = measure(&[&small[..], with].concat());
-        assert_eq!(found.len(), 13);
-        for of in found {
-            let counts = ["checked", "different", "overcommitted"].map(|key| of[key].as_u64());
-            assert_eq!(counts, [Some(45), Some(0), Some(0)], "{with:?}: {of}");
-            assert_eq!(of.get("compared"), Some(compared), "{with:?}: {of}");
-        }
-    }
-    let small = ["sched", "--nodes", "20", "--pods", "45", "--check"];
-    for (with, line) in [
-        (
-            &[][..],
-            "basic: checked 45 decisions, against decisions made node by node, and the final state",
-        ),
-        (
-            &["--schedulers", "2", "--repeat", "2"],
-            "basic, 2 schedulers: checked in each of 2 runs the state after 45 decisions, but not the decisions themselves",
-        ),
-    ] {
-        let run = portolan(&[&small[..], with].concat());
-        assert!(run.out.ends_with(&format!("\n\n{line}: no differences\n")), "{}", run.out);
     }
 }
 
@@ -242,8 +163,6 @@ fn several_numbers_of_schedulers_are_measured_beside_each_other() {
     assert_eq!(run.code, 0, "{}", run.err);
     let line = "\nbasic, cycles/s: 3 schedulers on one engine / 1 scheduler on one engine = ";
     assert!(run.out.contains(line), "{}", run.out);
-    let file = ["--scheduler-perf", "none.yaml", "--schedulers", "1,2"];
-    refused(&file, "runs with one number of schedulers");
 }
 
 #[test]
@@ -258,10 +177,7 @@ fn a_process_measures_when_it_reads_a_line() {
 fn arguments_without_a_measurement_are_refused() {
     refused(&["--repeat", "0"], "--repeat");
     refused(&["--processes", "0"], "--processes");
-    refused(&["--processes", "2", "--check"], "cannot be used with");
-    refused(&["--processes", "2", "--scheduler-perf", "x.yaml"], "cannot be used with");
     refused(&["--pods", "0"], "--pods must be 1 to 10000000");
-    refused(&["--repeat", "2", "--scheduler-perf", "x.yaml"], "cannot be used with");
 }
 
 #[test]
@@ -272,26 +188,9 @@ fn cache_operations_have_a_median_a_p99_and_a_maximum() {
     let operations = found.as_object().expect("an object").iter();
     let timed = |key: &str| key.ends_with("_us") || key.ends_with("_ns");
     let timed: Vec<_> = operations.filter(|(key, _)| timed(key)).collect();
-    assert_eq!(timed.len(), 16, "{timed:?}");
+    assert_eq!(timed.len(), 7, "{timed:?}");
     for (key, of) in timed {
         let [p50, p99, max] = ["p50", "p99", "max"].map(|at| of[at].as_f64());
         assert!(p50.is_some() && p50 <= p99 && p99 <= max, "{key}: {of}");
-    }
-}
-
-#[test]
-fn metrics_count_the_placed_pods() {
-    let out = file("metrics", "m.prom", b"");
-    let sched = ["sched", "--nodes", "50", "--init", "10", "--pods", "20"];
-    for queue in [&[][..], &["--queue"]] {
-        let run = portolan(&[&sched, queue, &["--metrics-file", &out]].concat());
-        assert_eq!(run.code, 0, "{}", run.err);
-        let text = std::fs::read_to_string(&out).expect("metrics");
-        let has = |line: &str| text.lines().any(|found| found == line);
-        assert!(has("scheduler_cache_size{type=\"nodes\"} 50"), "{text}");
-        let scheduled = text.lines().find(|line| {
-            line.starts_with("scheduler_schedule_attempts_total") && line.contains("\"scheduled\"")
-        });
-        assert!(scheduled.is_some_and(|line| line.ends_with(" 20")), "{text}");
     }
 }

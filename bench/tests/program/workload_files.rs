@@ -1,4 +1,4 @@
-//! `sched --scheduler-perf` and `live` run files of workloads.
+//! `live` runs files of workloads.
 
 use serde_json::Value;
 
@@ -171,17 +171,14 @@ fn written(test: &str) -> String {
     file(&format!("{test}/topic"), "performance-config.yaml", FILE.as_bytes())
 }
 
-/// Runs a command on the file, and returns its exit status and its result.
-fn run(test: &str, command: &[&str], arguments: &[&str]) -> (i32, Value) {
+/// Runs the file, and returns the exit status and the result.
+fn run(test: &str, arguments: &[&str]) -> (i32, Value) {
     let path = written(test);
-    let common = ["--scheduler-perf", &path, "--output", "json"];
-    let run = portolan(&[command, &common, arguments].concat());
+    let common = ["live", "--write-delay", "0", "--scheduler-perf", &path, "--output", "json"];
+    let run = portolan(&[&common, arguments].concat());
     let result = serde_json::from_str(&run.out).unwrap_or_else(|_| panic!("{}", run.err));
     (run.code, result)
 }
-
-const SCHED: &[&str] = &["sched"];
-const LIVE: &[&str] = &["live", "--write-delay", "0"];
 
 /// The outcomes by the names of the workloads.
 fn outcomes(result: &Value) -> Vec<(String, &str)> {
@@ -191,8 +188,9 @@ fn outcomes(result: &Value) -> Vec<(String, &str)> {
     workloads.iter().map(|of| (outcome(of), of["outcome"].as_str().expect("a text"))).collect()
 }
 
-fn every_operation(test: &str, command: &[&str]) {
-    let (code, result) = run(test, command, &["--label", "short"]);
+#[test]
+fn every_operation_runs() {
+    let (code, result) = run("perf_files", &["--label", "short"]);
     let expected = [
         ("Basic/tiny", "ran"),
         ("Basic/unreachable", "ran"),
@@ -221,61 +219,44 @@ fn every_operation(test: &str, command: &[&str]) {
 }
 
 #[test]
-fn every_operation_runs_in_process() {
-    every_operation("perf_files_sched", SCHED);
-}
-
-#[test]
-fn every_operation_runs_through_an_api_server() {
-    every_operation("perf_files_live", LIVE);
-}
-
-#[test]
 fn the_default_is_the_label_performance_and_a_name_selects_regardless_of_labels() {
-    let (code, result) = run("perf_files_default", SCHED, &[]);
+    let (code, result) = run("perf_files_default", &[]);
     assert_eq!((outcomes(&result), code), (vec![("Basic/tiny".to_owned(), "ran")], 0));
     let named = ["--case", "Basic/gated", "--case", "Claims", "--any-feature-gates"];
-    let (code, result) = run("perf_files_named", SCHED, &named);
+    let (code, result) = run("perf_files_named", &named);
     let expected = vec![("Basic/gated".to_owned(), "ran"), ("Claims/tiny".to_owned(), "skipped")];
     assert_eq!((outcomes(&result), code), (expected, 0));
     assert_eq!(result["workloads"][0]["ignored_feature_gates"].as_array().map(Vec::len), Some(1));
     // A folder stands for the files in it.
     let folder = written("perf_files_folder");
     let folder = folder.rsplit_once("/topic/").expect("a path").0;
-    let run = portolan(&["sched", "--scheduler-perf", folder]);
+    let run = portolan(&["live", "--scheduler-perf", folder]);
     assert!(run.out.contains("Basic/tiny") && run.out.contains("1 workload ran"), "{}", run.out);
 }
 
 #[test]
 fn a_steady_state_recreates_its_pods_until_the_time_is_over() {
-    for (test, command) in [("perf_files_steady_sched", SCHED), ("perf_files_steady_live", LIVE)] {
-        let (code, result) = run(test, command, &["--case", "Steady"]);
-        assert_eq!((outcomes(&result)[0].1, code), ("ran", 0), "{result}");
-        let pods = result["workloads"][0]["measured"][0]["pods"].as_u64();
-        assert!(pods >= Some(2), "{result}");
-    }
+    let (code, result) = run("perf_files_steady", &["--case", "Steady"]);
+    assert_eq!((outcomes(&result)[0].1, code), ("ran", 0), "{result}");
+    let pods = result["workloads"][0]["measured"][0]["pods"].as_u64();
+    assert!(pods >= Some(2), "{result}");
 }
 
 #[test]
 fn a_workload_that_cannot_finish_fails_and_names_a_pod() {
-    // The second name is an earlier one.
-    for option in ["--time-limit", "--patience"] {
-        let few = ["--case", "Basic/full", option, "1"];
-        let (code, result) = run("perf_files_full", SCHED, &few);
-        let reason = result["workloads"][0]["reason"].as_str().expect("a reason");
-        assert_eq!((outcomes(&result)[0].1, code), ("failed", 1));
-        // 2 cores hold 20 of the 30 pods.
-        assert!(
-            reason.starts_with("20 of 30 pods were scheduled after 1 s; namespace-1/pod-"),
-            "{reason}"
-        );
-    }
+    let few = ["--case", "Basic/full", "--time-limit", "5"];
+    let (code, result) = run("perf_files_full", &few);
+    let reason = result["workloads"][0]["reason"].as_str().expect("a reason");
+    assert_eq!((outcomes(&result)[0].1, code), ("failed", 1));
+    // 2 cores hold 20 of the 30 pods.
+    let start = "20 of 30 pods were scheduled after 5 s; namespace-1/pod-";
+    assert!(reason.starts_with(start), "{reason}");
 }
 
 #[test]
 fn errors_name_the_file_the_line_and_the_remedy() {
-    let sched = |path: &str, more: &[&str]| {
-        let run = portolan(&[&["sched", "--scheduler-perf", path], more].concat());
+    let live = |path: &str, more: &[&str]| {
+        let run = portolan(&[&["live", "--scheduler-perf", path], more].concat());
         assert_eq!(run.code, 2, "{}", run.err);
         run.err
     };
@@ -284,27 +265,23 @@ fn errors_name_the_file_the_line_and_the_remedy() {
     let says = format!(
         "portolan: {path}:9: [0].workloadTemplate[1].countParam: the parameter \"many\" is undefined in workload \"tiny\"\n"
     );
-    assert_eq!(sched(&path, &[]), says);
+    assert_eq!(live(&path, &[]), says);
     let several = file("perf_files_errors", "several.yaml", b"- name: A\n---\n- name: B\n");
     let says = "the file has several YAML documents: write one file for each\n";
-    assert_eq!(sched(&several, &[]), format!("portolan: {several}:3: {says}"));
+    assert_eq!(live(&several, &[]), format!("portolan: {several}:3: {says}"));
     let path = written("perf_files_errors");
-    let says = sched(&path, &["--label", "nonesuch"]);
+    let says = live(&path, &["--label", "nonesuch"]);
     assert!(says.contains("the labels are ") && says.contains("performance"), "{says}");
-    let says = sched(&path, &["--case", "Basic", "--case", "Nonesuch"]);
+    let says = live(&path, &["--case", "Basic", "--case", "Nonesuch"]);
     assert!(
         says.contains("--case Nonesuch: the test cases are ") && says.contains("Basic"),
         "{says}"
     );
     let pod = file("perf_files_errors/templates", "pod.yaml", b"kind: Pod\n{{ range .Index }}\n");
     let folder = pod.trim_end_matches("templates/pod.yaml");
-    let says = sched(&path, &[]);
+    let says = live(&path, &[]);
     let place = format!(
         "{folder}topic/../templates/pod.yaml:2: the template expression {{{{range .Index}}}}"
     );
     assert!(says.contains(&place), "{says}");
-    let alone = portolan(&["sched", "--case", "Basic"]);
-    assert!(alone.code == 2 && alone.err.contains("--scheduler-perf"), "{}", alone.err);
-    let conflict = portolan(&["sched", "--scheduler-perf", &path, "--nodes", "5"]);
-    assert!(conflict.code == 2 && conflict.err.contains("cannot be used with"), "{}", conflict.err);
 }
