@@ -11,8 +11,8 @@ use clap::{Arg, Command};
 const SHORT: [(&str, char); 4] =
     [("output", 'o'), ("cluster", 'f'), ("namespace", 'n'), ("selector", 'l')];
 
-/// kubectl's names of options that are named differently here.
-const ALIASES: [(&str, &str); 1] = [("cluster", "filename")];
+/// Other names of options, such as kubectl's, in the commands that have no option of that name.
+const ALIASES: [(&str, &str); 2] = [("cluster", "filename"), ("nodes", "cluster")];
 
 /// When each command ends with status 0 and 1. Status 2 means the same everywhere.
 const STATUS: &[(&str, &str, Option<&str>)] = &[
@@ -70,7 +70,9 @@ pub fn complete(command: Command) -> Command {
 
 fn under(command: Command, parent: &str) -> Command {
     let taken: Vec<char> = command.get_arguments().filter_map(Arg::get_short).collect();
-    let command = command.mut_args(|arg| with_negative(with_short(arg, &taken)));
+    let longs = command.get_arguments().filter_map(Arg::get_long).map(str::to_owned);
+    let longs: Vec<String> = longs.collect();
+    let command = command.mut_args(|arg| with_negative(with_short(arg, &taken, &longs)));
     command.mut_subcommands(|command| {
         let path = format!("{parent} {}", command.get_name()).trim_start().to_owned();
         let command = under(command, &path);
@@ -81,11 +83,11 @@ fn under(command: Command, parent: &str) -> Command {
     })
 }
 
-fn with_short(arg: Arg, taken: &[char]) -> Arg {
+fn with_short(arg: Arg, taken: &[char], longs: &[String]) -> Arg {
     let Some(long) = arg.get_long().map(str::to_owned) else { return arg };
     let arg = match ALIASES.iter().find(|(name, _)| *name == long) {
-        Some((_, alias)) => arg.visible_alias(*alias),
-        None => arg,
+        Some((_, alias)) if !longs.iter().any(|it| it == alias) => arg.visible_alias(*alias),
+        _ => arg,
     };
     match SHORT.iter().find(|(name, _)| *name == long) {
         Some((_, short)) if !taken.contains(short) => arg.short(*short),

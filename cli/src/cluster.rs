@@ -19,6 +19,8 @@ use portolan_k8s::{
     Scales, TooManyPods,
 };
 
+#[cfg(feature = "cluster")]
+use crate::creation::Creation;
 use crate::error::{CommandError, Quotes};
 use crate::input;
 use crate::intake::Intake;
@@ -30,7 +32,7 @@ use crate::text::{count, shortened};
 
 #[cfg(feature = "cluster")]
 pub(crate) use readings::Readings;
-use rest::Rest;
+pub(crate) use rest::Rest;
 
 /// The option that enables Gödel semantics.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -179,7 +181,7 @@ pub(crate) struct From {
     #[command(flatten)]
     pub(crate) strict: Strict,
     #[command(flatten)]
-    limit: PodLimit,
+    pub(crate) limit: PodLimit,
 }
 
 impl From {
@@ -568,6 +570,14 @@ impl Loaded {
         Ok(())
     }
 
+    /// The objects of the cluster, as if they had been read. O(cluster).
+    #[cfg(feature = "cluster")]
+    pub(crate) fn to_input(&self) -> Input {
+        let mut objects = self.existing();
+        objects.controllers.clear();
+        Input { contents: self.contents.clone(), objects: objects.into() }
+    }
+
     /// The objects that decide which pods controllers lack. O(cluster).
     pub(crate) fn existing(&self) -> Objects {
         let mut objects = Objects::default();
@@ -798,6 +808,32 @@ impl Contents {
     #[cfg(feature = "cluster")]
     pub(crate) fn with_controllers(&self, controllers: Vec<PodController>) -> Contents {
         let rest = Rest { controllers: controllers.into(), ..self.rest.clone() };
+        Contents { rest, ..self.clone() }
+    }
+
+    /// The contents of a workload. The statuses of its budgets are not those of the replay.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn of(
+        mut rest: Rest,
+        files: Vec<PathBuf>,
+        limit: PodLimit,
+        notes: Vec<String>,
+        intake: Intake,
+    ) -> Contents {
+        let limits = Arc::make_mut(&mut rest.budget_limits);
+        limits.iter_mut().for_each(|limit| limit.has_status = false);
+        Contents { rest, files, limit, notes, intake: intake.into() }
+    }
+
+    /// The same contents at a moment of a replay, in which these pods are pending.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn during(&self, creation: &Creation, pending: &[Pod]) -> Contents {
+        if !creation.is_needed() && creation.admission.is_empty() {
+            return self.clone();
+        }
+        let (admission, created) = (creation.admission.clone(), creation.new_of(pending));
+        let rest =
+            Rest { admission: admission.into(), created: created.into(), ..self.rest.clone() };
         Contents { rest, ..self.clone() }
     }
 

@@ -81,6 +81,13 @@ impl Creation {
         Creation { held, refused, ready, ..self.clone() }
     }
 
+    /// The pods among these that do not exist yet.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn new_of(&self, pods: &[Pod]) -> HashSet<Uid> {
+        let uids = pods.iter().map(|pod| &pod.uid);
+        uids.filter(|uid| self.new.contains(*uid)).cloned().collect()
+    }
+
     /// Whether pods may be held.
     pub(crate) fn is_needed(&self) -> bool {
         !self.new.is_empty()

@@ -38,7 +38,7 @@ pub(crate) struct Stage {
     pub(crate) handle: Handle,
     /// Writes the claims of pods.
     pub(crate) backend: Arc<InMemoryBackend>,
-    claims: Option<ClaimController>,
+    pub(crate) claims: Option<ClaimController>,
     victims: Victims,
     is_wanted: Arc<AtomicBool>,
 }

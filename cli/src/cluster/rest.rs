@@ -8,14 +8,14 @@ use portolan_k8s::{Admission, BudgetLimit, DeviceObjects, Objects, PodController
 
 /// Parts that readings share while they are equal. A clone costs reference counts.
 #[derive(Clone, Default)]
-pub(super) struct Rest {
-    pub(super) controllers: Arc<Vec<PodController>>,
-    pub(super) budget_limits: Arc<Vec<BudgetLimit>>,
+pub(crate) struct Rest {
+    pub(crate) controllers: Arc<Vec<PodController>>,
+    pub(crate) budget_limits: Arc<Vec<BudgetLimit>>,
     pub(super) facts: Arc<PodFacts>,
     pub(super) admission: Arc<Admission>,
     /// The pods that controllers lack and create in steps.
     pub(super) created: Arc<HashSet<Uid>>,
-    pub(super) devices: Arc<DeviceObjects>,
+    pub(crate) devices: Arc<DeviceObjects>,
 }
 
 /// Replaces a value by an older one that is equal. Returns whether it is.
@@ -30,7 +30,7 @@ pub(super) fn share<T: PartialEq>(new: &mut Arc<T>, before: &Arc<T>) -> bool {
 
 impl Rest {
     /// Takes the parts out of the objects.
-    pub(super) fn take(objects: &mut Objects) -> Rest {
+    pub(crate) fn take(objects: &mut Objects) -> Rest {
         Rest {
             controllers: std::mem::take(&mut objects.controllers).into(),
             budget_limits: std::mem::take(&mut objects.budget_limits).into(),

@@ -24,7 +24,7 @@ impl Setting<'_> {
         else {
             return Ok(());
         };
-        if self.source.mode != Mode::Fill {
+        if self.source.options.mode != Mode::Fill {
             return Ok(());
         }
         let first: &Run = first;

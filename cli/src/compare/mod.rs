@@ -238,6 +238,7 @@ impl Setting<'_> {
             metrics,
             keeps_samples: self.keeps_samples,
             seed,
+            follower: None,
         };
         replay::run::run(self.workload, self.source, settings)
     }

@@ -36,6 +36,9 @@ export function clock({ unit, began, end }) {
   };
 }
 
+/** The moment of a replay, for people. */
+export const moment = (replay) => clock(replay).text(replay.at);
+
 /** Multiples of 1, 2 or 5 times a power of ten up to `end`, at most `most` of them, with their texts. */
 export function round(end, most) {
   const least = end / Math.max(1, most);

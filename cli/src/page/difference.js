@@ -44,7 +44,7 @@ export function differences(box, difference, resource, index) {
     el(
       'p',
       null,
-      el('b', null, `Compared with ${time(since.taken)}, generation ${whole(since.generation)}: `),
+      el('b', null, `Compared with ${time(since)}, generation ${whole(since.generation)}: `),
       `nodes: ${text(words)}; pods: ${text(ofPods)}.`,
     ),
     named.length > 0 &&

@@ -5,6 +5,7 @@
 // first opened and stay in the document.
 
 import { get, Latest } from './api.js';
+import { moment } from './clock.js';
 import { answer, bar, brief, count, el, fill, percent, used, whole } from './dom.js';
 import { href, place, route, session, VIEWS } from './route.js';
 import { admit } from './login.js';
@@ -74,7 +75,9 @@ function summarize(isRefresh = false) {
         ' · generation ',
         whole(found.generation),
         ' · ',
-        el('time', { datetime: found.taken }, new Date(found.taken).toLocaleString()),
+        found.replay
+          ? `${moment(found.replay)}${found.replay.is_playing ? '' : ' · the end'}`
+          : el('time', { datetime: found.taken }, new Date(found.taken).toLocaleString()),
       );
       const resources = found.resources.filter((it) => it.allocatable > 0 && it.name !== 'pods');
       return el(

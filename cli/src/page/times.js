@@ -4,11 +4,13 @@
 // and the reading that it is compared with.
 
 import { get } from './api.js';
+import { moment } from './clock.js';
 import { count, el, fill, whole } from './dom.js';
 import { generation, note, route, session } from './route.js';
 
 const PAUSE = 120; // Milliseconds without a move of the slider until its place is shown.
-const HOLD = 60 * 60 * 1000; // Milliseconds that the server holds a reading.
+const HOLD = 60 * 60 * 1000; // Milliseconds that the server holds a reading of a cluster.
+const MOST = 3_600; // The readings that it holds.
 
 /** The readings that may be compared with the one that is shown, by their value in the address. */
 const COMPARED = { '': 'nothing', now: 'now', before: 'the reading before', first: 'the oldest' };
@@ -69,8 +71,8 @@ export class Times {
     if (reading.generation === last?.generation && reading.taken === last.taken) return;
     if (last && reading.generation === last.generation + 1) {
       this.#all.push(reading);
-      const first = Date.parse(reading.taken) - HOLD;
-      while (Date.parse(this.#all[1].taken) < first) this.#all.shift();
+      const first = reading.replay ? -Infinity : Date.parse(reading.taken) - HOLD;
+      while (this.#all.length > MOST || Date.parse(this.#all[1].taken) < first) this.#all.shift();
       this.show();
     } else {
       await this.load();
@@ -144,9 +146,9 @@ export class Times {
 
   #describe() {
     const at = Number(this.#slider.value);
-    const { taken, generation, nodes, pods, pending } = this.#all[at];
+    const { generation, nodes, pods, pending } = this.#all[at];
     const isNow = at === this.#all.length - 1;
-    const text = `${isNow ? 'now, ' : ''}${time(taken)}, generation ${whole(generation)}`;
+    const text = `${isNow ? 'now, ' : ''}${time(this.#all[at])}, generation ${whole(generation)}`;
     this.#label.textContent = text;
     this.#slider.setAttribute(
       'aria-valuetext',
@@ -157,4 +159,5 @@ export class Times {
 }
 
 /** The time of a reading, for people. */
-export const time = (taken) => new Date(taken).toLocaleTimeString();
+export const time = ({ taken, replay }) =>
+  replay ? moment(replay) : new Date(taken).toLocaleTimeString();

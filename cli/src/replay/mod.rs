@@ -1,5 +1,6 @@
 //! `portolan replay`: schedules a workload pod by pod.
 
+mod follower;
 pub(crate) mod meter;
 mod placements;
 mod plain;
@@ -26,6 +27,8 @@ use crate::metrics::{self, MetricsFile};
 use crate::policy::ConfigFile;
 use crate::{Output, print};
 
+#[cfg(feature = "cluster")]
+pub(crate) use follower::{Follower, State};
 pub(crate) use run::Settings;
 pub(crate) use workload::Workload;
 #[cfg(feature = "cluster")]
@@ -72,9 +75,28 @@ pub(crate) struct Arguments {
 /// The workload, and how it is replayed.
 #[derive(clap::Args)]
 pub(crate) struct Source {
+    #[command(flatten)]
+    pub(crate) options: WorkloadOptions,
+    /// Seed for breaking ties and for the synthetic cluster.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Output format.
+    #[arg(long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) strict: Strict,
+    #[command(flatten)]
+    pub(crate) limit: PodLimit,
+    #[command(flatten)]
+    pub(crate) godel: Godel,
+}
+
+/// The files of a workload, and when its pods arrive and end.
+#[derive(clap::Args, Clone)]
+pub(crate) struct WorkloadOptions {
     /// Nodes of the cluster: a file, a directory, or - for standard input. Pods of the cluster
     /// that have a node are placed before the replay.
-    #[arg(long, visible_alias = "cluster", requires = "pods", value_name = "FILE")]
+    #[arg(long, requires = "pods", value_name = "FILE")]
     nodes: Option<PathBuf>,
     /// Pods in arrival order: a file, a directory, or - for standard input. Pods with a node are
     /// placed before the replay.
@@ -101,41 +123,32 @@ pub(crate) struct Source {
         value_parser = clap::value_parser!(u8).range(0..=100),
     )]
     percentage_of_nodes: u8,
-    /// Seed for breaking ties and for the synthetic cluster.
-    #[arg(long, default_value_t = 1)]
-    pub(crate) seed: u64,
     /// Number of pods to replay, from the start of the workload.
     #[arg(long, value_name = "COUNT")]
     first: Option<usize>,
-    /// Output format.
-    #[arg(long, value_enum, default_value_t = Output::Table)]
-    pub(crate) output: Output,
-    #[command(flatten)]
-    strict: Strict,
-    #[command(flatten)]
-    limit: PodLimit,
-    #[command(flatten)]
-    godel: Godel,
 }
 
 impl Source {
     /// How the workload of a cluster is replayed.
     #[cfg(feature = "cluster")]
     pub(crate) fn of_cluster(seed: u64, godel: Godel) -> Source {
-        Source {
+        let options = WorkloadOptions {
             nodes: None,
             pods: None,
             mode: Mode::Fill,
             load: None,
             qos_priorities: false,
             percentage_of_nodes: 0,
-            seed,
             first: None,
-            output: Output::Json,
-            strict: Strict::default(),
-            limit: PodLimit::default(),
-            godel,
-        }
+        };
+        Source::of(options, seed, godel)
+    }
+
+    /// How a workload with these options is replayed.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn of(options: WorkloadOptions, seed: u64, godel: Godel) -> Source {
+        let (strict, limit) = (Strict::default(), PodLimit::default());
+        Source { options, seed, output: Output::Json, strict, limit, godel }
     }
 }
 
@@ -151,7 +164,7 @@ pub(crate) enum Mode {
 }
 
 /// Parses the factor on the arrival rate.
-fn factor(text: &str) -> Result<f64, String> {
+pub(crate) fn factor(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(factor) if (0.001..=1_000_000.0).contains(&factor) => Ok(factor),
         _ => Err("use a number from 0.001 to 1000000".to_owned()),
@@ -160,17 +173,18 @@ fn factor(text: &str) -> Result<f64, String> {
 
 /// The workload selected by the arguments.
 pub(crate) fn workload(source: &Source) -> Result<Workload, CommandError> {
-    if source.load.is_some() && source.mode != Mode::Timed {
+    let WorkloadOptions { nodes, pods, mode, load, qos_priorities, first, .. } = &source.options;
+    if load.is_some() && *mode != Mode::Timed {
         let what = "--load needs arrival times: add --mode timed";
         return Err(CommandError::Usage(what.to_owned()));
     }
-    let priorities = if source.qos_priorities { Priorities::ByQos } else { Priorities::Alike };
-    let mut workload = match (&source.nodes, &source.pods) {
+    let priorities = if *qos_priorities { Priorities::ByQos } else { Priorities::Alike };
+    let mut workload = match (nodes, pods) {
         (Some(nodes), Some(pods)) => workload::load(nodes, pods, priorities, source)?,
         _ => synthetic::workload(source.seed),
     };
-    if let Some(first) = source.first {
-        workload.arrivals.truncate(first);
+    if let Some(first) = first {
+        workload.arrivals.truncate(*first);
     }
     Ok(workload)
 }
@@ -190,6 +204,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
         metrics: metrics::of(&sink),
         keeps_samples: html.is_wanted(),
         seed: source.seed,
+        follower: None,
     };
     placements.as_deref().map_or(Ok(()), placements::check)?;
     let outcome = run::run(&workload, source, settings)?;

@@ -11,12 +11,14 @@ use portolan::{Algorithm, Decision, Failure};
 use crate::error::CommandError;
 use crate::simulation::{closed, refused};
 
+use super::follower::State;
 use super::meter::Waiting;
 use super::run::Replay;
 
 pub(super) fn run(replay: &mut Replay<'_>, mut scheduler: Algorithm) -> Result<(), CommandError> {
     for at in 0..replay.arrivals {
         replay.check_wanted()?;
+        lasts(replay, at, Some(at + 1))?;
         if let Some(error) = place(replay, &mut scheduler, at)? {
             let reasons: Vec<String> = match error {
                 Failure::Fit(fit) => fit.reasons.into_keys().collect(),
@@ -31,7 +33,17 @@ pub(super) fn run(replay: &mut Replay<'_>, mut scheduler: Algorithm) -> Result<(
             .sample((at + 1) as f64, || Waiting { unschedulable: failed, ..Waiting::default() });
         replay.bar.inc(1);
     }
-    Ok(())
+    lasts(replay, replay.arrivals, None)
+}
+
+/// Tells the follower, if there is one, how long the state after so many arrivals lasts.
+fn lasts(replay: &Replay<'_>, at: usize, until: Option<usize>) -> Result<(), CommandError> {
+    replay.lasts(at as f64, until.map(|until| until as f64), &|cluster| {
+        let arrived = replay.workload.arrivals.iter().zip(&replay.outcome.fates).take(at);
+        let left = arrived.filter(|(_, fate)| fate.node.is_none());
+        let pending = left.map(|(arrival, _)| arrival.pod.clone()).collect();
+        State { cluster, pending, claims: None, creation: replay.workload.creation.clone() }
+    })
 }
 
 /// One cycle; returns the error if the pod cannot be placed.

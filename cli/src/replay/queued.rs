@@ -16,6 +16,7 @@ use crate::replacement::Replacement;
 use crate::simulation::{Observer, Rejection, Simulation, closed};
 use crate::text::count;
 
+use super::follower::State;
 use super::meter::Waiting;
 use super::run::Replay;
 use super::{Mode, Source};
@@ -23,12 +24,20 @@ use super::{Mode, Source};
 /// The placements of a pod so far.
 #[derive(Default)]
 struct History {
+    has_arrived: bool,
     node: Option<Name>,
     /// The number of placements; an end event applies only to the latest one.
     runs: u32,
     has_ended: bool,
     /// The reasons of the last failed attempt.
     reasons: Vec<String>,
+}
+
+impl History {
+    /// Whether the pod exists without a node.
+    fn is_left(&self) -> bool {
+        self.has_arrived && self.node.is_none() && !self.has_ended
+    }
 }
 
 struct Queued<'r, 'w> {
@@ -48,8 +57,6 @@ struct Record<'r, 'w> {
     times: Vec<(Timestamp, Duration)>,
     ends: BinaryHeap<Reverse<(Timestamp, usize, u32)>>,
     creation: Creation,
-    /// Whether pods arrive at their recorded times.
-    is_real_time: bool,
 }
 
 pub(super) fn run(
@@ -63,7 +70,7 @@ pub(super) fn run(
         workload.arrivals.iter().map(|arrival| &arrival.pod).chain(&workload.placed).collect();
     let mut histories: Vec<History> = pods.iter().map(|_| History::default()).collect();
     for (history, pod) in histories.iter_mut().zip(&pods).skip(workload.arrivals.len()) {
-        history.node = pod.placed_on().cloned();
+        (history.has_arrived, history.node) = (true, pod.placed_on().cloned());
     }
     let record = Record {
         by_uid: pods.iter().enumerate().map(|(at, pod)| (pod.uid.clone(), at)).collect(),
@@ -72,20 +79,20 @@ pub(super) fn run(
         times: Vec::new(),
         ends: BinaryHeap::new(),
         creation: workload.creation.clone(),
-        is_real_time: source.load.unwrap_or(1.0) == 1.0,
         replay,
     };
     let mut queued = Queued { simulation, frameworks, record };
-    match source.mode {
+    let load = source.options.load.unwrap_or(1.0);
+    match source.options.mode {
         Mode::Fill => queued.fill()?,
         Mode::Timed => {
-            queued.record.times = workload.times(source.load.unwrap_or(1.0))?;
+            queued.record.times = workload.times(load)?;
             for (fate, (arrival, _)) in
                 queued.record.replay.outcome.fates.iter_mut().zip(&queued.record.times)
             {
                 fate.arrived = Some(seconds(*arrival));
             }
-            queued.timed()?;
+            queued.timed(load)?;
         }
     }
     queued.finish()
@@ -98,26 +105,40 @@ fn seconds(time: Timestamp) -> f64 {
 impl Queued<'_, '_> {
     /// Adds one pod after the other; the clock does not advance.
     fn fill(&mut self) -> Result<(), CommandError> {
-        for at in 0..self.record.replay.arrivals {
+        let arrivals = self.record.replay.arrivals;
+        for at in 0..arrivals {
+            self.lasts(at as f64, Some((at + 1) as f64))?;
             self.arrive(at)?;
             self.settle()?;
             self.sample((at + 1) as f64);
         }
-        self.simulation.expire_permits(&mut self.record)
+        self.simulation.expire_permits(&mut self.record)?;
+        self.lasts(arrivals as f64, None)
+    }
+
+    /// Tells the follower, if there is one, how long the state lasts.
+    fn lasts(&self, at: f64, until: Option<f64>) -> Result<(), CommandError> {
+        let Record { replay, pods, histories, creation, .. } = &self.record;
+        replay.lasts(at, until, &|cluster| {
+            let left = histories.iter().zip(pods).filter(|(history, pod)| {
+                // A pod that waits for a permit is assumed.
+                history.is_left() && cluster.pod(&pod.uid).is_none()
+            });
+            let pending = left.map(|(_, pod)| Pod { node_name: None, ..(*pod).clone() }).collect();
+            let claims = self.simulation.claims.clone();
+            State { cluster, pending, claims, creation: creation.clone() }
+        })
     }
 
     /// At each moment ends are handled before arrivals, so that waiting pods find the freed
     /// capacity.
-    fn timed(&mut self) -> Result<(), CommandError> {
+    fn timed(&mut self, load: f64) -> Result<(), CommandError> {
         let mut arrivals: Vec<usize> = (0..self.record.times.len()).collect();
         arrivals.sort_by_key(|at| self.record.times[*at].0);
         let start = arrivals.first().map_or(Timestamp(0), |at| self.record.times[*at].0);
-        if self.record.replay.workload.is_dated && self.record.is_real_time {
-            self.record.replay.outcome.began =
-                jiff::Timestamp::from_nanosecond(start.0.into()).ok();
-        }
+        self.record.replay.outcome.began = self.record.replay.workload.began(start, load);
         let mut arrivals = arrivals.into_iter().peekable();
-        let mut until = None;
+        let (mut until, mut elapsed) = (None, Duration::ZERO);
         loop {
             let arrives = arrivals.peek().map(|at| self.record.times[*at].0);
             let ends = self.record.ends.peek().map(|Reverse((end, ..))| *end);
@@ -127,6 +148,9 @@ impl Queued<'_, '_> {
                 .flatten()
                 .min()
                 .unwrap_or(next);
+            let before = elapsed.as_secs_f64();
+            elapsed = self.simulation.now.since(start);
+            self.lasts(before, Some(elapsed.as_secs_f64()))?;
             while let Some(Reverse((end, at, run))) = self.record.ends.peek().copied()
                 && end <= self.simulation.now
             {
@@ -140,7 +164,6 @@ impl Queued<'_, '_> {
                 self.arrive(at)?;
             }
             self.settle()?;
-            let elapsed = self.simulation.now.since(start);
             self.record.replay.outcome.duration = Some(elapsed.as_secs_f64());
             if until.is_none() {
                 self.record.replay.meter.advance(elapsed.as_secs_f64());
@@ -155,11 +178,13 @@ impl Queued<'_, '_> {
                 until = Some(elapsed + elapsed / 10);
             }
         }
-        self.simulation.expire_permits(&mut self.record)
+        self.simulation.expire_permits(&mut self.record)?;
+        self.lasts(elapsed.as_secs_f64(), None)
     }
 
     fn arrive(&mut self, at: usize) -> Result<(), CommandError> {
         self.record.replay.bar.inc(1);
+        self.record.histories[at].has_arrived = true;
         self.create(at)
     }
 

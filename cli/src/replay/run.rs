@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use indicatif::ProgressBar;
-use portolan::cache::{Cluster, Engine, Event, Figures, Reader};
+use portolan::cache::{Cluster, Engine, Event, Figures, Reader, Snapshot};
 use portolan::metrics::Metrics;
 use portolan::model::{Name, Pod};
 use portolan::plugin::{Cycle, CycleState};
@@ -23,6 +23,7 @@ use crate::simulation::{self, Stage, closed, refused};
 use crate::text::shortened;
 use crate::{histogram, metrics, terminal};
 
+use super::follower::{Follower, State};
 use super::meter::{Meter, Usage, Waiting, usage};
 use super::samples::Samples;
 use super::workload::Workload;
@@ -71,7 +72,7 @@ pub(crate) struct Outcome {
     /// The date of the first arrival, if the workload has dates.
     pub(crate) began: Option<jiff::Timestamp>,
     /// The cluster at the end.
-    pub(crate) end: Arc<portolan::cache::Snapshot>,
+    pub(crate) end: Arc<Snapshot>,
 }
 
 /// The outcome of a pod. Times are seconds on the clock of the workload, in timed mode only.
@@ -103,6 +104,7 @@ pub(crate) struct Settings<'a> {
     pub(crate) keeps_samples: bool,
     /// The seed for breaking ties.
     pub(crate) seed: u64,
+    pub(crate) follower: Option<&'a dyn Follower>,
 }
 
 /// A running replay.
@@ -116,6 +118,7 @@ pub(super) struct Replay<'a> {
     pub(super) metrics: Option<&'a Metrics>,
     /// How many pods of the workload arrive.
     pub(super) arrivals: usize,
+    follower: Option<&'a dyn Follower>,
     is_wanted: &'a AtomicBool,
     hash: DefaultHasher,
 }
@@ -154,7 +157,7 @@ pub(crate) fn run(
         fates: vec![Fate::default(); workload.arrivals.len()],
         placements: vec![None; workload.arrivals.len()],
         duration: None,
-        waits: match source.mode {
+        waits: match source.options.mode {
             Mode::Fill => None,
             Mode::Timed => Some(histogram()?),
         },
@@ -170,6 +173,7 @@ pub(crate) fn run(
         meter: Meter::new(&reader.snapshot(), false),
         metrics: settings.metrics,
         arrivals: settings.arrivals.min(workload.arrivals.len()),
+        follower: settings.follower,
         is_wanted: settings.is_wanted,
         outcome,
         workload,
@@ -180,8 +184,12 @@ pub(crate) fn run(
     replay.load()?;
     replay.meter = Meter::new(&replay.reader.snapshot(), settings.keeps_samples);
     replay.meter.sample(0.0, Waiting::default);
+    replay.lasts(0.0, Some(0.0), &|cluster| {
+        let (claims, creation) = (stage.claims.clone(), workload.creation.clone());
+        State { cluster, pending: Vec::new(), claims, creation }
+    })?;
     let snapshot = replay.reader.snapshot();
-    let plain = (source.mode == Mode::Fill && !workload.needs_queue())
+    let plain = (source.options.mode == Mode::Fill && !workload.needs_queue())
         .then(|| schedulers.pop_if(|(name, _)| name.is_empty()))
         .flatten();
     match plain {
@@ -261,7 +269,7 @@ impl Schedulers {
             false => policy::unscheduled(pods(), &names).map(|what| format!("{file}: {what}")),
         };
         let each = policies.profiles.into_iter().map(|profile| {
-            let percentage_of_nodes = match source.percentage_of_nodes {
+            let percentage_of_nodes = match source.options.percentage_of_nodes {
                 0 => profile.percentage_of_nodes.unwrap_or(0),
                 given => given,
             };
@@ -326,6 +334,17 @@ impl Replay<'_> {
 
     pub(super) fn event(&self, event: Event) -> Result<portolan::cache::Outcome, CommandError> {
         simulation::event(&self.engine, event)
+    }
+
+    /// Tells the follower, if there is one, how long a state lasts.
+    pub(super) fn lasts(
+        &self,
+        at: f64,
+        until: Option<f64>,
+        state: &dyn Fn(Arc<Snapshot>) -> State,
+    ) -> Result<(), CommandError> {
+        let Some(follower) = self.follower else { return Ok(()) };
+        follower.lasts(at, until, &|| state(self.reader.snapshot()))
     }
 
     /// Fails if the result is no longer needed.

@@ -7,11 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use portolan::cache::{Engine, Snapshot};
-use portolan::model::{DEFAULT_SCHEDULER, Node, Object, ObjectKind, Pod, Timestamp};
-use portolan_k8s::DeviceObjects;
-
-use crate::cluster::{Godel, duplicate_node, duplicate_pod, reader};
+#[cfg(feature = "cluster")]
+use crate::cluster::Contents;
+use crate::cluster::{Godel, Rest, duplicate_node, duplicate_pod, reader};
 use crate::creation::Creation;
 use crate::error::CommandError;
 use crate::files::Wrong;
@@ -24,7 +22,11 @@ use crate::pod_list::PodList;
 use crate::replacement::is_of_node;
 use crate::resource_claims::ClaimController;
 use crate::text::count;
+use portolan::cache::{Engine, Snapshot};
+use portolan::model::{DEFAULT_SCHEDULER, Node, Object, ObjectKind, Pod, Timestamp};
 
+#[cfg(feature = "cluster")]
+use super::WorkloadOptions;
 use super::{Mode, Source};
 
 /// The version of a cluster that a workload begins with, instead of objects.
@@ -45,6 +47,15 @@ pub(crate) enum Pods {
     All,
 }
 
+/// When the pods of a workload arrive.
+#[cfg(feature = "cluster")]
+pub(crate) struct Span {
+    /// The date of the first arrival, if the workload has dates.
+    pub(crate) began: Option<jiff::Timestamp>,
+    /// The seconds from the first arrival to the last one in timed mode, and otherwise the number of arrivals.
+    pub(crate) length: f64,
+}
+
 /// A cluster and the pods that arrive.
 #[derive(Default)]
 pub(crate) struct Workload {
@@ -53,8 +64,8 @@ pub(crate) struct Workload {
     pub(crate) nodes: Vec<Node>,
     /// Other objects, such as namespaces and services.
     pub(crate) objects: Vec<Object>,
-    /// The objects of dynamic resource allocation.
-    pub(crate) devices: DeviceObjects,
+    /// The objects that an engine does not have.
+    pub(crate) rest: Rest,
     /// Pods placed before the replay.
     pub(crate) placed: Vec<Pod>,
     pub(crate) arrivals: Vec<Arrival>,
@@ -130,7 +141,7 @@ impl Workload {
             return existing.claims.clone();
         }
         let arrivals = self.arrivals.iter().map(|arrival| &arrival.pod);
-        ClaimController::of(&self.devices, self.placed.iter().chain(arrivals), &[])
+        ClaimController::of(&self.rest.devices, self.placed.iter().chain(arrivals), &[])
     }
 
     /// The engine before the objects and the placed pods are in it, if they are not those of a version.
@@ -151,6 +162,35 @@ impl Workload {
             "{scheduler} schedules {} for other schedulers (the first: {first})",
             count(foreign.len(), "pod")
         ))
+    }
+
+    /// The date of the first arrival, if the pods have dates and arrive as fast as recorded.
+    pub(super) fn began(&self, first: Timestamp, load: f64) -> Option<jiff::Timestamp> {
+        let is_date = self.is_dated && load == 1.0;
+        is_date.then(|| jiff::Timestamp::from_nanosecond(first.0.into()).ok()).flatten()
+    }
+
+    /// When the pods arrive.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn span(&self, source: &Source) -> Result<Span, CommandError> {
+        if source.options.mode == Mode::Fill {
+            return Ok(Span { began: None, length: self.arrivals.len() as f64 });
+        }
+        let load = source.options.load.unwrap_or(1.0);
+        let arrivals: Vec<Timestamp> = self.times(load)?.into_iter().map(|(at, _)| at).collect();
+        let first = arrivals.iter().min().copied().unwrap_or(Timestamp(0));
+        let length = arrivals.iter().max().map_or(0.0, |last| last.since(first).as_secs_f64());
+        Ok(Span { began: self.began(first, load), length })
+    }
+
+    /// The objects that an engine does not have.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn contents(&mut self, source: &Source) -> Contents {
+        let WorkloadOptions { nodes, pods, .. } = &source.options;
+        let mut files: Vec<PathBuf> = nodes.iter().chain(pods).cloned().collect();
+        files.dedup();
+        let (notes, intake) = (self.notes.clone(), std::mem::take(&mut self.intake));
+        Contents::of(self.rest.clone(), files, source.limit, notes, intake)
     }
 
     /// The arrival time and the duration of each pod. `load` is a factor on the arrival
@@ -339,12 +379,12 @@ impl Kubernetes<'_> {
             workload.notes.push(format!("created {} from controllers", count(expanded, "pod")));
         }
         if self.nodes.is_some() {
-            workload.nodes = cluster.nodes;
+            workload.nodes = std::mem::take(&mut cluster.nodes);
         }
         let is_placed = |pod: &Pod| pod.node_name.is_some() || source.godel.is_assumed(pod);
         let known: HashSet<_> = added.pods.iter().map(|pod| pod.uid.clone()).collect();
         let mut pending = 0;
-        for pod in cluster.pods {
+        for pod in std::mem::take(&mut cluster.pods) {
             match is_placed(&pod) {
                 // The pod is in both files.
                 _ if known.contains(&pod.uid) => {
@@ -361,7 +401,7 @@ impl Kubernetes<'_> {
             } else {
                 let times = times(&pod);
                 // In a trace, the time of deletion is the pod's end, not its state.
-                let is_trace = source.mode == Mode::Timed && times.is_some();
+                let is_trace = source.options.mode == Mode::Timed && times.is_some();
                 let deletion_time = pod.deletion_time.filter(|_| !is_trace);
                 workload.arrivals.push(Arrival { pod: Pod { deletion_time, ..pod }, times });
             }
@@ -371,10 +411,13 @@ impl Kubernetes<'_> {
                 workload.creation.runs(pod, node);
             }
         }
-        workload.devices.extend(cluster.devices);
-        workload.devices.extend(added.devices);
-        workload.objects.extend(cluster.objects);
-        workload.objects.extend(added.objects);
+        workload.objects.append(&mut cluster.objects);
+        workload.objects.append(&mut added.objects);
+        cluster.devices.extend(added.devices);
+        cluster.facts.merge(added.facts);
+        cluster.controllers.append(&mut added.controllers);
+        cluster.budget_limits.append(&mut added.budget_limits);
+        workload.rest = Rest::take(&mut cluster);
         Ok(())
     }
 }

@@ -32,11 +32,12 @@ use tokio::time::timeout;
 use super::access::{self, Access, admit};
 use super::difference::Difference;
 use super::figures::{Figures, measure};
-use super::history::History;
+use super::history::{History, LIFETIME};
 use super::lines::Lines;
 use super::page;
 use super::problem::Problem;
 use super::sessions::{NotAdded, Session, Sessions};
+use super::source::Source;
 use super::view::{Reading, View};
 use crate::cluster::Input;
 use crate::compare::Contest;
@@ -59,8 +60,8 @@ pub(super) struct App {
     rules: Rules,
     /// The name of the cluster's source.
     source: String,
-    /// The current reading, and its objects as they were read, which the audit examines.
-    current: RwLock<(Arc<View>, Input)>,
+    /// The current reading, and its objects if they were read, which the audit examines.
+    current: RwLock<(Arc<View>, Option<Input>)>,
     pub(super) history: History,
     /// Why the source could not be read again, if it could not.
     error: RwLock<Option<String>>,
@@ -92,14 +93,19 @@ struct NoParameters {}
 type Answer = Result<Response, Problem>;
 
 impl App {
-    pub(super) fn new(rules: Rules, source: String, first: Reading, input: Input) -> Arc<App> {
+    pub(super) fn new(
+        rules: Rules,
+        source: &Source,
+        first: Reading,
+        input: Option<Input>,
+    ) -> Arc<App> {
         let threads = thread::available_parallelism().map_or(1, NonZero::get);
         Arc::new(App {
             rules,
-            source,
+            source: source.name(),
             generation: watch::Sender::new(first.generation),
             current: RwLock::new((Arc::new(View::of(first.clone())), input)),
-            history: History::new(first),
+            history: History::new(first, (!source.is_replay()).then_some(LIFETIME)),
             error: RwLock::default(),
             sessions: Sessions::default(),
             questions: Arc::new(Semaphore::new(MOST_QUESTIONS)),
@@ -109,7 +115,7 @@ impl App {
     }
 
     /// Shows a newer reading to all further questions.
-    pub(super) fn show(&self, reading: Reading, input: Input) {
+    pub(super) fn show(&self, reading: Reading, input: Option<Input>) {
         let generation = reading.generation;
         self.history.push(reading.clone());
         let mut shown = self.current.write().unwrap_or_else(PoisonError::into_inner);
@@ -508,7 +514,7 @@ async fn audit(State(app): Shared, Query(of): Query<Parameters>) -> Answer {
         let what = "the audit examines the newest reading only: the objects of others are not held";
         return Err(Problem::invalid(what));
     }
-    Ok(text(work(&app, move |app, _| Ok(view.audit(&input, &app.rules)?)).await?))
+    Ok(text(work(&app, move |app, _| Ok(view.audit(input.as_ref(), &app.rules)?)).await?))
 }
 
 async fn generations(State(app): Shared, Query(NoParameters {}): Query<NoParameters>) -> Response {

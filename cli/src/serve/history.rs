@@ -12,8 +12,8 @@ use super::difference::Difference;
 use super::view::{Reading, View};
 use crate::alloc::live_bytes;
 
-/// The time that a reading is held.
-const LIFETIME: Duration = Duration::from_secs(60 * 60);
+/// The time that a reading of a cluster is held.
+pub(super) const LIFETIME: Duration = Duration::from_secs(60 * 60);
 
 /// The most readings: one a second.
 const MOST: usize = 3_600;
@@ -31,6 +31,8 @@ const MOST_OPENED: usize = 4;
 /// The newest readings.
 pub(super) struct History {
     readings: Mutex<Readings>,
+    /// The time that a reading is held; without one, until there are too many.
+    lifetime: Option<Duration>,
     /// The heap beyond which older readings are dropped, in bytes.
     most_bytes: i64,
 }
@@ -72,11 +74,11 @@ impl std::fmt::Display for NotHeld {
 }
 
 impl History {
-    pub(super) fn new(first: Reading) -> History {
+    pub(super) fn new(first: Reading, lifetime: Option<Duration>) -> History {
         let changed = Value::Null;
         let held = VecDeque::from([Held { reading: first, changed }]);
         let readings = Mutex::new(Readings { held, opened: VecDeque::new(), thinned: None });
-        History { readings, most_bytes: live_bytes().saturating_add(MOST_BYTES) }
+        History { readings, lifetime, most_bytes: live_bytes().saturating_add(MOST_BYTES) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Readings> {
@@ -99,7 +101,9 @@ impl History {
 
     /// Drops the readings that are too old, except the newest one.
     pub(super) fn expire(&self, now: Timestamp) {
-        let Ok(first) = now.checked_sub(LIFETIME) else { return };
+        let Some(Ok(first)) = self.lifetime.map(|lifetime| now.checked_sub(lifetime)) else {
+            return;
+        };
         let mut readings = self.lock();
         // A reading is the newest one until the next is taken.
         let old =
@@ -223,7 +227,7 @@ mod tests {
     fn a_held_reading_takes_the_memory_of_what_changed() {
         let (nodes, mut pods) = (nodes(), pods());
         let mut readings = cluster::Readings::default();
-        let history = History::new(read(1, &mut readings, input(&nodes, &pods)));
+        let history = History::new(read(1, &mut readings, input(&nodes, &pods)), Some(LIFETIME));
         let mut generation = 1;
         for (number, changed, most) in [(200, 500, 2 << 20), (20, 5, 50 << 10)] {
             let before = bytes_of_thread();
@@ -248,7 +252,7 @@ mod tests {
     fn readings_of_more_than_an_hour_ago_are_dropped_except_the_newest() {
         let (nodes, mut pods) = (nodes(), pods());
         let mut readings = cluster::Readings::default();
-        let history = History::new(read(1, &mut readings, input(&nodes, &pods)));
+        let history = History::new(read(1, &mut readings, input(&nodes, &pods)), Some(LIFETIME));
         pods.pop();
         history.push(read(2, &mut readings, input(&nodes, &pods)));
         assert!(history.view(1).is_ok());
@@ -266,7 +270,7 @@ mod tests {
         let mut readings = cluster::Readings::default();
         let mut pods = pods();
         pods.truncate(20);
-        let mut history = History::new(read(1, &mut readings, input(nodes, &pods)));
+        let mut history = History::new(read(1, &mut readings, input(nodes, &pods)), Some(LIFETIME));
         for generation in 2..=8 {
             pods.pop();
             history.push(read(generation, &mut readings, input(nodes, &pods)));
@@ -285,7 +289,7 @@ mod tests {
         let mut readings = cluster::Readings::default();
         let mut pods = pods();
         pods.truncate(20);
-        let history = History::new(read(1, &mut readings, input(nodes, &pods)));
+        let history = History::new(read(1, &mut readings, input(nodes, &pods)), Some(LIFETIME));
         for generation in 2..=8 {
             pods.pop();
             history.push(read(generation, &mut readings, input(nodes, &pods)));

@@ -12,6 +12,7 @@ mod figures;
 mod history;
 mod lines;
 mod page;
+mod play;
 mod problem;
 mod sessions;
 mod source;
@@ -40,6 +41,7 @@ use crate::text::count;
 
 use access::{Access, Rule, TokenFile};
 use api::App;
+use play::Replayed;
 use source::Source;
 
 /// Answer questions about a cluster over HTTP: a page for people, and an API for programs.
@@ -52,12 +54,14 @@ use source::Source;
 pub(crate) struct Arguments {
     #[command(flatten)]
     from: cluster::From,
+    #[command(flatten)]
+    replayed: Replayed,
     /// Listen address: an IP address with a port, or unix:PATH for a Unix socket. Addresses other than loopback need a
     /// certificate, and a token file or TokenReviews. On a loopback address without a certificate, the header Host of
     /// every request must name the local host.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8090")]
     listen: ListenAddress,
-    /// Shortest time between two readings of a running cluster, at least 1s.
+    /// Shortest time between two readings of a running cluster or a replay, at least 1s.
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1s")]
     refresh: Duration,
     #[command(flatten)]
@@ -122,7 +126,8 @@ impl Admission {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
-    let Arguments { from, listen, refresh, config, seed, godel, log, admission } = arguments;
+    let Arguments { from, replayed, listen, refresh, config, seed, godel, log, admission } =
+        arguments;
     if *refresh < Duration::from_secs(1) {
         return Err(CommandError::Usage("--refresh: pass at least 1s".to_owned()));
     }
@@ -136,7 +141,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     // An invalid configuration is an error of the start, not of each question.
     config.policies(&Handle::default(), Arc::new(DryRunBackend))?;
     let rules = Rules { config: config.into(), godel: godel.clone().into(), seed: *seed };
-    let source = runtime.block_on(Source::open(from))?;
+    let source = runtime.block_on(Source::open(from, replayed, *refresh, &rules))?;
     // Before the reading, so that a change during it is noticed.
     let (stamp, wait) = (source.stamp().ok().flatten(), source.changes(*refresh));
     let mut readings = source.readings();
@@ -147,7 +152,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     let [nodes, pods, pending] = first.counts();
     let (nodes, pods) = (count(nodes, "node"), count(pods, "pod"));
     let name = source.name();
-    let app = App::new(rules.clone(), name.clone(), first, input);
+    let app = App::new(rules.clone(), &source, first, input);
     let ended = runtime.block_on(async {
         let mut signals = Signals::new()?;
         let routes = api::routes(app.clone(), access.clone());

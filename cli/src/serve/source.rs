@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use portolan_kube::mirror::{Changes, Copies, Unread};
 
 use super::example;
+use super::play::{Play, Replayed};
 use super::view::{Reading, View};
 use crate::cluster::{self, From, Input, Readings};
 use crate::error::CommandError;
@@ -26,15 +27,24 @@ pub(super) enum Source {
     Files(From),
     /// A running cluster, which is followed.
     Running(From, Arc<Copies>),
+    Replay(Arc<Play>),
 }
 
 /// The files of a source: their paths, times and sizes.
 pub(super) type Stamp = Vec<(PathBuf, Option<SystemTime>, u64)>;
 
 impl Source {
-    /// Opens the source. A running cluster is followed on the current runtime.
-    pub(super) async fn open(from: &From) -> Result<Source, CommandError> {
+    /// Opens the source. A running cluster is followed on the current runtime. A replay has a reading every `step`.
+    pub(super) async fn open(
+        from: &From,
+        replayed: &Replayed,
+        step: Duration,
+        rules: &Rules,
+    ) -> Result<Source, CommandError> {
         Ok(match from {
+            _ if replayed.replay => {
+                Source::Replay(Play::start(replayed, from.strict, from.limit, step, rules)?)
+            }
             from if from.is_unspecified() => Source::Example,
             from if from.is_live() => {
                 Source::Running(from.clone(), Arc::new(fetch::follow(from.server()).await?))
@@ -48,6 +58,7 @@ impl Source {
         match self {
             Source::Example => "an example cluster".to_owned(),
             Source::Running(..) => "the running cluster".to_owned(),
+            Source::Replay(play) => format!("the replay of {}", play.name),
             Source::Files(from) => match from.files() {
                 [file] if input::is_standard_input(file) => "standard input".to_owned(),
                 [file] => file.file_name().unwrap_or(file.as_os_str()).display().to_string(),
@@ -60,18 +71,29 @@ impl Source {
     pub(super) fn readings(&self) -> Readings {
         match self {
             Source::Running(..) => Readings::watched(),
-            Source::Example | Source::Files(_) => Readings::default(),
+            Source::Example | Source::Files(_) | Source::Replay(_) => Readings::default(),
         }
     }
 
-    /// Reads the cluster, unless it equals the last reading. Also returns the objects as they were read.
+    /// Whether readings are held however old they are.
+    pub(super) fn is_replay(&self) -> bool {
+        matches!(self, Source::Replay(_))
+    }
+
+    /// Reads the cluster, unless it equals the last reading. Also returns the objects as they were read; those of a
+    /// replay were not.
     pub(super) fn read(
         &self,
         generation: u64,
         readings: &mut Readings,
         rules: &Rules,
-    ) -> Result<Option<(Reading, Input)>, CommandError> {
+    ) -> Result<Option<(Reading, Option<Input>)>, CommandError> {
         let input = match self {
+            Source::Replay(play) => {
+                let Some((loaded, moment)) = play.take()? else { return Ok(None) };
+                let reading = Reading::of(generation, loaded)?.at_moment(moment);
+                return Ok(Some((reading, None)));
+            }
             Source::Example => cluster::read_manifests(&example::manifests(), &rules.godel)?,
             Source::Files(from) => cluster::read_with(from, &rules.godel, &[])?.0,
             Source::Running(from, copies) => {
@@ -85,7 +107,7 @@ impl Source {
             Source::Example => View::of(reading).settled(rules)?,
             _ => reading,
         };
-        Ok(Some((reading, input)))
+        Ok(Some((reading, Some(input))))
     }
 
     /// What to wait for before the next look at the source, unless it never changes.
@@ -95,11 +117,14 @@ impl Source {
             // Standard input and pipes end.
             Source::Files(from) => {
                 let is_kept = |file: &PathBuf| file.is_file() || file.is_dir();
-                let wait = Wait { changes: None, pause: LOOK };
+                let wait = Wait { changes: What::Nothing, pause: LOOK };
                 from.files().iter().all(is_kept).then_some(wait)
             }
             Source::Running(_, copies) => {
-                Some(Wait { changes: Some(copies.changes()), pause: refresh })
+                Some(Wait { changes: What::Copies(copies.changes()), pause: refresh })
+            }
+            Source::Replay(play) => {
+                Some(Wait { changes: What::Play(play.clone()), pause: Duration::ZERO })
             }
         }
     }
@@ -108,6 +133,7 @@ impl Source {
     pub(super) fn failure(&self) -> Option<String> {
         match self {
             Source::Running(_, copies) => copies.failure(),
+            Source::Replay(play) => play.failure(),
             Source::Example | Source::Files(_) => None,
         }
     }
@@ -137,8 +163,16 @@ impl Source {
 }
 
 /// Waits until a look at the source may find a change.
+/// What announces changes of a source.
+enum What {
+    /// Files announce nothing.
+    Nothing,
+    Copies(Changes),
+    Play(Arc<Play>),
+}
+
 pub(super) struct Wait {
-    changes: Option<Changes>,
+    changes: What,
     /// The shortest time between two looks.
     pause: Duration,
 }
@@ -147,12 +181,16 @@ impl Wait {
     /// Returns `false` if the source is no longer followed.
     pub(super) async fn wait(&mut self) -> bool {
         let is_followed = match &mut self.changes {
-            Some(changes) => changes.wait().await,
-            None => true,
+            What::Copies(changes) => changes.wait().await,
+            What::Play(play) => {
+                play.changed().await;
+                true
+            }
+            What::Nothing => true,
         };
         // Changes often come together.
         tokio::time::sleep(self.pause).await;
-        if let Some(changes) = &mut self.changes {
+        if let What::Copies(changes) = &mut self.changes {
             changes.skip();
         }
         is_followed

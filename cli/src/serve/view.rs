@@ -24,6 +24,8 @@ use crate::policy::Rules;
 use crate::selection::zones;
 use crate::what_if::{Asked, Change, Checkpoint, Room};
 
+use super::play::Moment;
+
 /// The time for trying changes in an explanation: the default of `portolan explain`.
 const TIME: Duration = Duration::from_millis(200);
 
@@ -37,13 +39,20 @@ pub(super) struct Reading {
     pub(super) generation: u64,
     /// The time of the reading.
     pub(super) taken: Timestamp,
+    /// The moment of a replay.
+    moment: Option<Moment>,
     loaded: Loaded,
 }
 
 impl Reading {
     pub(super) fn of(generation: u64, mut loaded: Loaded) -> Result<Reading, CommandError> {
         loaded.create_claims()?;
-        Ok(Reading { generation, taken: Timestamp::now(), loaded })
+        Ok(Reading { generation, taken: Timestamp::now(), moment: None, loaded })
+    }
+
+    /// The same reading as the state of a replay at this moment.
+    pub(super) fn at_moment(self, moment: Moment) -> Reading {
+        Reading { moment: Some(moment), ..self }
     }
 
     pub(super) fn cluster(&self) -> &Arc<Snapshot> {
@@ -66,6 +75,7 @@ impl Reading {
         json!({
             "generation": self.generation,
             "taken": self.taken.to_string(),
+            "replay": self.moment.map(|moment| moment.json()),
             "nodes": nodes,
             "pods": pods,
             "pending": pending,
@@ -157,6 +167,7 @@ impl View {
         json!({
             "generation": self.generation(),
             "taken": self.reading.taken.to_string(),
+            "replay": self.reading.moment.map(|moment| moment.json()),
             "source": source,
             "session": session,
             "error": error,
@@ -291,9 +302,15 @@ impl View {
         Ok(answer)
     }
 
-    /// The findings about an input, which is that of this view, as `portolan audit` prints them.
-    pub(super) fn audit(&self, input: &Input, rules: &Rules) -> Result<String, CommandError> {
-        let examined = audit::examined(input.as_read(), &rules.config, &rules.godel)?;
+    /// The findings about the input of this view, as `portolan audit` prints them. Without an input, the objects of the
+    /// view are examined.
+    pub(super) fn audit(
+        &self,
+        input: Option<&Input>,
+        rules: &Rules,
+    ) -> Result<String, CommandError> {
+        let input = input.map_or_else(|| self.reading.loaded.to_input().as_read(), Input::as_read);
+        let examined = audit::examined(input, &rules.config, &rules.godel)?;
         Ok(self.with_generation(&examined))
     }
 }

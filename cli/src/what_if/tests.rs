@@ -146,6 +146,7 @@ fn adding_pods_has_the_outcome_of_their_replay() {
             metrics: None,
             keeps_samples: false,
             seed,
+            follower: None,
         };
         let outcome = replay::run::run(&workload, &replayed.source, settings).expect("an outcome");
         let end = outcome.end.nodes().flat_map(|node| {

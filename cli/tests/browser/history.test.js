@@ -1,10 +1,12 @@
 // The time slider: older readings, links to them, and differences between readings.
 
 import assert from 'node:assert/strict';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { test } from 'node:test';
 import { NARROW, until, visit } from './browser.js';
 import { node, pod } from './clusters.js';
-import { ask, serveFile } from './server.js';
+import { ask, folder, serve, serveFile } from './server.js';
 
 const cluster = (nodes, pods) => [
   ...Array.from({ length: nodes }, (_, at) => node(`n${at}`, { zone: `z${at % 2}` })),
@@ -127,5 +129,36 @@ test('a reading that is not held is reported', async () => {
     await page.getByRole('slider', { name: 'Time' }).focus();
     await page.keyboard.press('ArrowLeft');
     await page.getByRole('application', { name: /Map of 2 nodes/ }).waitFor();
+  });
+});
+
+test('a replay is played, and the slider shows its moments', async () => {
+  const made = await folder();
+  const file = async (name, items) => {
+    await writeFile(join(made, name), JSON.stringify({ apiVersion: 'v1', kind: 'List', items }));
+    return join(made, name);
+  };
+  const trace = (name, cpu, createdAt, deletedAt) => {
+    const made = pod(name, undefined, { cpu });
+    const at = (second) => second && `2026-01-01T00:00:${second}Z`;
+    Object.assign(made.metadata, { creationTimestamp: at(createdAt), deletionTimestamp: at(deletedAt) });
+    return made;
+  };
+  const nodes = await file('nodes.json', [node('n1', { cpu: '2' })]);
+  const pods = await file('pods.json', [trace('first', '2', '00', '59'), trace('second', '2', '10')]);
+  const files = ['--nodes', nodes, '--pods', pods];
+  const address = await serve('--replay', ...files, '--mode', 'timed', '--speed', '20');
+  await visit(address, '', {}, async (page, check) => {
+    const end = '1 Jan 2026, 00:00:59 UTC';
+    await page.getByText(`the replay of pods.json on nodes.json · generation 3 · ${end} · the end`).waitFor();
+    const slider = page.getByRole('slider', { name: 'Time' });
+    const text = () => slider.getAttribute('aria-valuetext');
+    assert.equal(await text(), `now, ${end}, generation 3: 1 node, 1 pod, 0 pending`);
+    await slider.focus();
+    await page.keyboard.press('ArrowLeft');
+    assert.equal(await text(), '1 Jan 2026, 00:00:20 UTC, generation 2: 1 node, 2 pods, 1 pending');
+    await check('replay');
+    await page.getByRole('link', { name: 'Pending' }).click();
+    await page.getByText('1 pod pending in 1 group').waitFor();
   });
 });

@@ -18,5 +18,6 @@ mod replay;
 mod replay_traces;
 mod serve;
 mod serve_access;
+mod serve_replay;
 mod shadow;
 mod what_if;

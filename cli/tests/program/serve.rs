@@ -64,13 +64,13 @@ impl Server {
         (response.status().as_u16(), lines.collect())
     }
 
-    fn get(&self, path: &str) -> Value {
+    pub(crate) fn get(&self, path: &str) -> Value {
         let (code, answer) = self.request("GET", path, None);
         assert_eq!(code, 200, "{path}: {answer}");
         answer
     }
 
-    fn post(&self, path: &str, body: &Value) -> Value {
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Value {
         let (code, answer) = self.request("POST", path, Some(body));
         assert!(matches!(code, 200 | 201), "{path}: {answer}");
         answer
@@ -660,10 +660,10 @@ fn a_signal_ends_the_server_while_it_computes() {
 }
 
 /// The events of a server: their names and data, without the time of the reading.
-struct Events(std::io::Lines<BufReader<TcpStream>>);
+pub(crate) struct Events(std::io::Lines<BufReader<TcpStream>>);
 
 impl Events {
-    fn of(server: &Server, query: &str) -> Events {
+    pub(crate) fn of(server: &Server, query: &str) -> Events {
         let mut stream = TcpStream::connect(&server.address).expect("connected");
         let request = format!("GET /api/v1/events{query} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         stream.write_all(request.as_bytes()).expect("sent");
@@ -687,7 +687,7 @@ impl Events {
     }
 
     /// The data of the next event of this name.
-    fn named(&mut self, name: &str) -> Value {
+    pub(crate) fn named(&mut self, name: &str) -> Value {
         loop {
             let (of, data) = self.next();
             if of == name {

@@ -343,7 +343,8 @@ impl PodFacts {
         }
     }
 
-    pub(super) fn merge(&mut self, other: PodFacts) {
+    /// Adds the facts about other pods.
+    pub fn merge(&mut self, other: PodFacts) {
         self.not_ready.extend(other.not_ready);
         self.not_started.extend(other.not_started);
         self.deletion_costs.extend(other.deletion_costs);
