@@ -18,15 +18,12 @@ import {
   whole,
 } from './dom.js';
 import { headroom } from './headroom.js';
-import { FleetMap } from './map.js';
 import { panel } from './node.js';
 import { recorded } from './recorded.js';
 import { go, note, place, route } from './route.js';
+import { LINKED, SELECTING, shares, Stage } from './stage.js';
 import { FREE, FULL, strand } from './stranded.js';
 import { ADDED, CORDONED, EMPTIER, FULLER, STRANDED, swatch, TAINTED } from './tiles.js';
-
-/** The largest selection that is kept in the address. */
-const LINKED = 60;
 
 export default function create(root, times) {
   const latest = new Latest();
@@ -76,38 +73,16 @@ export default function create(root, times) {
   });
   const stranded = el('p', { class: 'stranded', id: 'stranded' });
   const compared = el('div', { class: 'compared', role: 'status', hidden: true });
-  const canvas = el('canvas', {
-    tabindex: 0,
-    role: 'application',
-    'aria-label': 'Map of the nodes',
-    'aria-describedby': 'keys',
-  });
-  const tip = el('div', { class: 'tip', hidden: true });
   const side = el('aside', { class: 'panel', 'aria-label': 'Node', tabindex: -1, hidden: true });
   const list = el('div', { hidden: true });
   const chosen = el('div', { class: 'chosen', hidden: true, role: 'group', 'aria-label': 'Selection' });
   const legend = el('ul', { class: 'legend' });
   const state = el('div');
-  const button = (label, text, action) =>
-    el(
-      'button',
-      { type: 'button', class: 'square', 'aria-label': label, title: label, onclick: action },
-      text,
-    );
-  const stage = el(
-    'div',
-    { class: 'stage' },
-    canvas,
-    tip,
-    el(
-      'div',
-      { class: 'zoom' },
-      button('Zoom in', '+', () => map.zoom(1.6)),
-      button('Zoom out', '−', () => map.zoom(1 / 1.6)),
-      button('Show all nodes', '⤢', () => map.fit()),
-    ),
-  );
-  const map = new FleetMap(canvas, { hover, open: (node) => open(fleet.nodes[node].name), select });
+  const { map, canvas, ...stage } = new Stage('keys', {
+    describe,
+    open: (node) => open(fleet.nodes[node].name),
+    select: !recorded && select,
+  });
   const body = el(
     'div',
     { hidden: true },
@@ -128,7 +103,7 @@ export default function create(root, times) {
       el(
         'div',
         { class: 'grow' },
-        stage,
+        stage.element,
         list,
         chosen,
         legend,
@@ -137,8 +112,7 @@ export default function create(root, times) {
           { id: 'keys', class: 'hint' },
           recorded
             ? 'Drag to pan, scroll to zoom. Keyboard: arrows, +, −, 0.'
-            : 'Drag to pan, scroll to zoom, click to open. Shift and click, or Shift and drag, to select. ' +
-                'Keyboard: arrows, Enter, Space, +, −, 0.',
+            : `Drag to pan, scroll to zoom, click or Enter to open. ${SELECTING} Find nodes selects by text.`,
         ),
       ),
       side,
@@ -288,7 +262,7 @@ export default function create(root, times) {
 
   /** Shows the table or the map. The table is built only if it is shown. */
   function arrange() {
-    stage.hidden = legend.hidden = asTable.checked;
+    stage.element.hidden = legend.hidden = asTable.checked;
     list.hidden = !asTable.checked;
     if (!asTable.checked || !fleet) return;
     const resource = resourceAt();
@@ -343,37 +317,11 @@ export default function create(root, times) {
     return [...changes, ...states, ...node.taints].filter(Boolean);
   }
 
-  function hover(node, at, isKeyboard) {
-    tip.hidden = node < 0;
-    if (node < 0) return;
+  function describe(node) {
     const it = fleet.nodes[node];
-    const lines = fleet.resources.flatMap((resource, at) =>
-      it.allocatable[at] > 0
-        ? [
-            [
-              brief(resource.name),
-              `${percent(it.requested[at] / it.allocatable[at])} of ${amount(it.allocatable[at], resource)}`,
-            ],
-          ]
-        : [],
-    );
     const more = states(it, fleet.flags[node]);
-    fill(
-      tip,
-      el('b', null, it.name),
-      el('dl', null, lines.map(([name, value]) => [el('dt', null, name), el('dd', null, value)]).flat()),
-      more.length > 0 && el('p', null, more.join(', ')),
-    );
-    const { clientWidth: width, clientHeight: height } = stage;
-    tip.style.left = `${Math.max(0, Math.min(at.x + 14, width - tip.offsetWidth - 4))}px`;
-    const below = at.y + 14;
-    const isBelow = below + tip.offsetHeight <= height;
-    tip.style.top = `${isBelow ? below : Math.max(0, at.y - tip.offsetHeight - 10)}px`;
-    if (isKeyboard) {
-      const values = lines.map((line) => line.join(' '));
-      const parts = [it.name, it.zone, it.pool, ...values, ...more, selected.has(node) && 'selected'];
-      announce(parts.filter(Boolean).join(', '));
-    }
+    if (selected.has(node)) more.push('selected');
+    return { name: it.name, words: [it.zone, it.pool], pairs: shares(it, fleet.resources), more };
   }
 
   /** Opens the panel of a node. The focus moves to it, and back to the map when it is closed. */

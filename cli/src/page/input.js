@@ -1,27 +1,25 @@
-// Pointers and keys of the map, as what they mean: a click, a box, a pan, a zoom, a step of the cursor.
+// Pointers and keys of the map, as what they mean: a click, a lasso, a pan, a zoom, a step of the cursor.
 
 /** A pointer that moves less than this, in pixels, clicks. */
 const CLICK = 6;
 
+/** The shortest line of a lasso, in pixels. */
+const STEP = 3;
+
 /**
- * Listens on the canvas. Points are relative to it. `on` has `hover(point or null)`, `click(point, isShift)`,
- * `box(rectangle, isDone)` with null when it is given up, `pan(x, y)`, `zoom(factor, x, y)`, `step(x, y)`, `enter()`,
- * `toggle()`, `fit()`, `focus(isKeyboard)` and `blur()`.
+ * Listens on the canvas. Points are relative to it. `on` has `hover(point or null)`, `click(point, isChoice)`,
+ * `lasso(points, isDone)` with null when it is given up, `pan(x, y)`, `zoom(factor, x, y)`, `step(x, y)`, `enter()`,
+ * `toggle()`, `fit()`, `focus(isKeyboard)`, `blur()` and `isSelecting()`: with it, or with Shift, a drag draws a lasso.
  */
 export function listen(canvas, on) {
   const pointers = new Map();
   let travelled = 0;
-  let from = null; // Where a box begins.
+  let drawn = null; // The points of a lasso.
   const point = (event) => {
     const { left, top } = canvas.getBoundingClientRect();
     return { x: event.clientX - left, y: event.clientY - top };
   };
-  const boxTo = ({ x, y }) => ({
-    left: Math.min(from.x, x),
-    top: Math.min(from.y, y),
-    right: Math.max(from.x, x),
-    bottom: Math.max(from.y, y),
-  });
+  const isChoice = (event) => event.shiftKey || on.isSelecting();
 
   canvas.addEventListener(
     'wheel',
@@ -38,9 +36,13 @@ export function listen(canvas, on) {
     canvas.setPointerCapture(event.pointerId);
     const at = point(event);
     pointers.set(event.pointerId, at);
-    if (pointers.size > 1) return;
+    if (pointers.size > 1) {
+      // Two fingers zoom.
+      if (drawn) on.lasso((drawn = null), true);
+      return;
+    }
     travelled = 0;
-    from = event.shiftKey ? at : null;
+    drawn = isChoice(event) ? [at] : null;
   });
 
   canvas.addEventListener('pointermove', (event) => {
@@ -52,8 +54,11 @@ export function listen(canvas, on) {
     }
     pointers.set(event.pointerId, at);
     travelled += Math.abs(at.x - before.x) + Math.abs(at.y - before.y);
-    if (from) {
-      on.box(boxTo(at), false);
+    if (drawn) {
+      const { x, y } = drawn.at(-1);
+      if (Math.hypot(at.x - x, at.y - y) < STEP) return;
+      drawn.push(at);
+      on.lasso(drawn, false);
     } else if (pointers.size === 2) {
       const other = [...pointers].find(([id]) => id !== event.pointerId)[1];
       const distance = (it) => Math.hypot(it.x - other.x, it.y - other.y);
@@ -67,10 +72,10 @@ export function listen(canvas, on) {
     if (!pointers.delete(event.pointerId)) return;
     const at = point(event);
     const isCancelled = event.type === 'pointercancel';
-    if (from && (isCancelled || travelled <= CLICK)) on.box(null, true);
-    if (!isCancelled && travelled <= CLICK) on.click(at, event.shiftKey);
-    else if (!isCancelled && from) on.box(boxTo(at), true);
-    from = null;
+    const isClick = !isCancelled && travelled <= CLICK;
+    if (drawn) on.lasso(isCancelled || isClick ? null : [...drawn, at], true);
+    if (isClick) on.click(at, isChoice(event));
+    drawn = null;
   };
   canvas.addEventListener('pointerup', end);
   canvas.addEventListener('pointercancel', end);

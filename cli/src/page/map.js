@@ -30,7 +30,7 @@ export class FleetMap {
   #opened = -1;
   #hover = -1;
   #cursor = -1;
-  #box = null;
+  #lasso = null; // A path in device pixels.
   #frame = 0;
   #base = document.createElement('canvas'); // The tiles without outlines.
   #isDirty = true;
@@ -39,7 +39,10 @@ export class FleetMap {
   #isResized = false; // Whether the window was resized since the last layout.
   #shift = { x: 0, y: 0 }; // What the camera moved since the tiles were drawn, in device pixels.
 
-  /** `on` has `hover(node, x, y)`, `open(node)`, `select(nodes)`, each with indexes of nodes. */
+  /**
+   * `on` has `hover(node, point, isKeyboard)`, `open(node)` and `select(nodes, isToggle)`, each with indexes of nodes, and
+   * `isSelecting()`: whether a drag selects.
+   */
   constructor(canvas, on) {
     this.#canvas = canvas;
     this.#context = canvas.getContext('2d', { alpha: false });
@@ -328,12 +331,15 @@ export class FleetMap {
     outline(this.#opened, colors.ink, 2.5);
     outline(this.#hover, colors.ink, 1);
     if (document.activeElement === this.#canvas) outline(this.#cursor, colors.focus, 3);
-    if (this.#box) {
-      const { left, top, right, bottom } = this.#box;
+    if (this.#lasso) {
       context.strokeStyle = colors.focus;
+      context.fillStyle = colors.focus;
+      context.globalAlpha = 0.12;
+      context.fill(this.#lasso);
+      context.globalAlpha = 1;
       context.lineWidth = 1.5 * ratio;
       context.setLineDash([5 * ratio, 3 * ratio]);
-      context.strokeRect(left * ratio, top * ratio, (right - left) * ratio, (bottom - top) * ratio);
+      context.stroke(this.#lasso);
       context.setLineDash([]);
     }
   }
@@ -447,33 +453,40 @@ export class FleetMap {
     return -1;
   }
 
-  /** The nodes whose middle is in a rectangle of the canvas. O(nodes). */
-  #within({ left, top, right, bottom }) {
-    const { pitch, x, y } = this.#plan;
-    const { scale, x: cameraX, y: cameraY } = this.#camera;
-    return this.#nodes.flatMap((_, node) => {
-      const middleX = (x[node] + pitch / 2) * scale + cameraX;
-      const middleY = (y[node] + pitch / 2) * scale + cameraY;
-      return middleX >= left && middleX <= right && middleY >= top && middleY <= bottom ? [node] : [];
-    });
+  /** The nodes whose middle is in a path. O(nodes × points). */
+  #within(path) {
+    const half = this.#side() / 2;
+    const isIn = (node) => this.#context.isPointInPath(path, this.#left(node) + half, this.#top(node) + half);
+    return [...this.#nodes.keys()].filter(isIn);
+  }
+
+  /** A closed path through points of the canvas. */
+  #path(points) {
+    const { ratio } = this.#size;
+    const path = new Path2D();
+    for (const { x, y } of points) path.lineTo(x * ratio, y * ratio);
+    path.closePath();
+    return path;
   }
 
   #listen() {
     const nodeAt = ({ x, y }) => this.#at(x, y);
     listen(this.#canvas, {
       hover: (point) => this.#hovers(point ? nodeAt(point) : -1, point),
-      click: (point, isShift) => {
+      click: (point, isChoice) => {
         const node = nodeAt(point);
         if (node < 0) return;
         this.#cursor = node;
-        if (isShift) this.#on.select([node], true);
+        if (isChoice) this.#on.select([node], true);
         else this.#on.open(node);
       },
-      box: (box, isDone) => {
-        this.#box = isDone ? null : box;
-        if (box && isDone) this.#on.select(this.#within(box));
+      lasso: (points, isDone) => {
+        const path = points && this.#path(points);
+        this.#lasso = isDone ? null : path;
+        if (path && isDone) this.#on.select(this.#within(path));
         this.#outline();
       },
+      isSelecting: () => this.#on.isSelecting(),
       pan: (x, y) => this.pan(x, y),
       zoom: (factor, x, y) => this.zoom(factor, x, y),
       step: (x, y) => this.#goTo(this.#cursor < 0 ? 0 : this.#next(x, y)),

@@ -110,6 +110,15 @@ export class Question {
     }
   }
 
+  /** The entries of a list. */
+  list(key) {
+    return split(this.#inputs.get(key).value);
+  }
+
+  put(key, entries) {
+    this.#inputs.get(key).value = entries.join(' ');
+  }
+
   #field({ key, label, placeholder, kind, choices }) {
     const id = `ask-${key}`;
     const common = { id, name: key, autocomplete: 'off', spellcheck: 'false' };

@@ -6,27 +6,37 @@ import { get, Latest, post } from './api.js';
 import { announce, answer, el, empty, failure, fill } from './dom.js';
 import { outcome } from './outcome.js';
 import { inWords, Question } from './question.js';
-import { generation, go, place, session } from './route.js';
+import { picker } from './picker.js';
+import { generation, go, note, place, session } from './route.js';
 import { brief, enter, tree } from './sessions.js';
 import { share } from './share.js';
+
+/** The longest question that is only filled in and kept in the address, in characters. */
+const LONGEST = 2_000;
 
 export default function create(root) {
   const latest = new Latest();
   const form = new Question((question) => go('what-if', { ask: JSON.stringify(question) }));
+  const map = picker(form, () => {
+    const draft = JSON.stringify(form.value());
+    note({ draft: draft.length <= LONGEST ? draft : null });
+  });
   const sessions = el('div');
   const result = el('section', { class: 'grow', 'aria-label': 'Answer' });
   let shown; // The address of the answer: session and question.
   const split = el(
     'div',
     { class: 'split' },
-    el('div', { class: 'narrow' }, form.element, el('h2', null, 'Sessions'), sessions),
+    el('div', { class: 'narrow' }, map.element, form.element, el('h2', null, 'Sessions'), sessions),
     result,
   );
   root.append(split);
 
   function show(params) {
-    const question = parse(params.ask ?? params.draft);
-    if (question) form.set(question);
+    const question = parse(params.ask);
+    const filled = parse(params.draft) ?? question;
+    if (filled) form.set(filled);
+    map.show();
     tree(sessions);
     // On a narrow screen an answer is above the form.
     split.classList.toggle('answered', Boolean(params.ask ?? session()));
@@ -125,7 +135,7 @@ export default function create(root) {
     );
   }
 
-  return { show };
+  return { show, refresh: map.refresh };
 }
 
 /** The question of an address, or null if it is not one. */

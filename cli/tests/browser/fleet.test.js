@@ -78,23 +78,77 @@ test('a click opens a node with its pods, whose links explain them', () =>
     assert.doesNotMatch(fragment(page), /node=/);
   }));
 
-test('a drag with Shift selects the nodes in a rectangle', () =>
+/** A path around the nodes below the diagonal of the map, from the top left to the bottom right. */
+const TRIANGLE = [[0, 0], [0, 1], [1, 1]].flatMap(([x, y], at, all) => {
+  const [nextX, nextY] = all[at + 1] ?? [x, y];
+  return Array.from({ length: 8 }, (_, step) => [x + ((nextX - x) * step) / 8, y + ((nextY - y) * step) / 8]);
+});
+
+/** Returns a point of the page for shares of the width and height of a box, which has rounded corners. */
+const within = ({ x, y, width, height }) => ([right, down]) => ({
+  x: x + 5 + right * (width - 10),
+  y: y + 5 + down * (height - 10),
+});
+
+/** Fails unless the address has the nodes well below the diagonal, and none well above it. */
+async function assertTriangle(page, { x, y, width, height }) {
+  const chosen = new URLSearchParams(fragment(page).split('?')[1]).get('select').split(',');
+  const sides = [new Set(), new Set()];
+  for (let at = 0; at < 120; at++) {
+    const [right, down] = [((at % 12) + 0.5) / 12, (Math.floor(at / 12) + 0.5) / 10];
+    if (Math.abs(down - right) < 0.25) continue;
+    await page.mouse.move(x + right * width, y + down * height);
+    const [name] = await page.locator('.tip:not([hidden]) b').allTextContents();
+    if (name) sides[down > right ? 0 : 1].add(name);
+  }
+  const [below, above] = sides;
+  assert.ok(below.size > 1 && above.size > 1, 'both halves have nodes');
+  for (const name of below) assert.ok(chosen.includes(name), `${name} is in the lasso`);
+  for (const name of above) assert.ok(!chosen.includes(name), `${name} is beside the lasso`);
+}
+
+test('a lasso selects the nodes in it, and not those beside it', () =>
   visit(address, '', {}, async (page, check) => {
     await map(page).waitFor();
     await settle(page);
     const box = await map(page).boundingBox();
+    const place = within(box);
     await page.keyboard.down('Shift');
-    await page.mouse.move(box.x + 2, box.y + 2);
+    const [first, ...others] = TRIANGLE.map(place);
+    await page.mouse.move(first.x, first.y);
     await page.mouse.down();
-    await page.mouse.move(box.x + box.width / 2, box.y + box.height / 3, { steps: 8 });
+    for (const { x, y } of others) await page.mouse.move(x, y);
     await check('fleet-lasso');
     await page.mouse.up();
     await page.keyboard.up('Shift');
-    await selection(page)
-      .getByText(/^\d+ nodes selected$/)
-      .waitFor();
+    await selection(page).getByText(/^\d+ nodes selected$/).waitFor();
+    await assertTriangle(page, box);
     await page.getByRole('button', { name: 'Clear' }).click();
     await selection(page).waitFor({ state: 'hidden' });
+  }));
+
+test('a finger draws a lasso after Select, and two fingers zoom', () =>
+  visit(address, '', {}, async (page) => {
+    await map(page).waitFor();
+    await settle(page);
+    const box = await map(page).boundingBox();
+    const place = within(box);
+    const client = await page.context().newCDPSession(page);
+    const touch = (type, ...touchPoints) => client.send('Input.dispatchTouchEvent', { type, touchPoints });
+    await page.getByRole('button', { name: 'Select', exact: true }).click();
+    await touch('touchStart', { id: 0, ...place(TRIANGLE[0]) });
+    for (const point of TRIANGLE) await touch('touchMove', { id: 0, ...place(point) });
+    await touch('touchEnd');
+    await selection(page).getByText(/^\d+ nodes selected$/).waitFor();
+    await assertTriangle(page, box);
+    const before = await picture(map(page));
+    const fingers = (apart) => [0.5 - apart, 0.5 + apart].map((x, id) => ({ id, ...place([x, 0.5]) }));
+    const [first] = fingers(0.05);
+    await touch('touchStart', first);
+    await touch('touchStart', ...fingers(0.05));
+    for (const apart of [0.1, 0.2, 0.3]) await touch('touchMove', ...fingers(apart));
+    await touch('touchEnd');
+    await until(() => picture(map(page)), (now) => now !== before, 'the map is larger');
   }));
 
 test('the table has the nodes of the map, and selects them', () =>

@@ -256,3 +256,40 @@ test('failures without harm are only in the first line', () =>
     assert.equal(await page.locator('.headline:visible').count(), 1);
     assert.equal(await page.getByRole('table', { name: /Failures/ }).count(), 0);
   }));
+
+test('nodes are chosen on a map, and the field and the link have their names', () =>
+  visit(address, '#/what-if', { size: NARROW }, async (page, check) => {
+    await page.getByText('Choose nodes on a map').click();
+    const map = page.getByRole('application', { name: /Map of 36 nodes to choose from/ });
+    await map.waitFor();
+    await map.scrollIntoViewIfNeeded();
+    await check('what-if-map');
+    const { x, y, width, height } = await map.boundingBox();
+    // The upper half: the first zones.
+    const corners = [[0.98, 0.03], [0.98, 0.5], [0.02, 0.5], [0.02, 0.03]];
+    await page.mouse.move(x + 0.02 * width, y + 0.03 * height);
+    await page.mouse.down();
+    for (const [right, down] of corners)
+      await page.mouse.move(x + right * width, y + down * height, { steps: 6 });
+    await page.mouse.up();
+    const field = page.getByLabel('Drain nodes');
+    const names = (await until(() => field.inputValue(), (text) => text !== '', 'the field has names')).split(' ');
+    const { nodes } = await ask(address, 'nodes');
+    assert.ok(names.length > 2 && names.length < 36, `${names.length} nodes`);
+    assert.ok(names.every((name) => nodes.some((node) => node.name === name)));
+    const draft = () => JSON.parse(new URLSearchParams(page.url().split('?')[1]).get('draft'));
+    assert.deepEqual(draft(), { drain: names });
+    // The keyboard does the same.
+    await map.focus();
+    await page.keyboard.press('ArrowDown');
+    await page.keyboard.press(' ');
+    await until(() => field.inputValue(), (text) => text.split(' ').length !== names.length, 'one differs');
+    await page.getByLabel('Nodes to', { exact: true }).selectOption('fail');
+    await page.getByText('0 nodes', { exact: true }).waitFor();
+    await page.getByLabel('Fail nodes').fill('pool=gpu general-01');
+    await page.getByText('1 node', { exact: true }).waitFor();
+    await page.getByRole('button', { name: 'None', exact: true }).click();
+    assert.equal(await page.getByLabel('Fail nodes').inputValue(), 'pool=gpu');
+    await page.reload();
+    assert.match(await field.inputValue(), /^\w+-\d\d( |$)/);
+  }));
