@@ -1,8 +1,7 @@
 // The horizontal axis of a replay: pods that have arrived, a time since the first arrival, or a date.
 
-import { short, whole } from './dom.js';
-
-const [MINUTE, HOUR, DAY] = [60, 3600, 86_400];
+import { short } from './dom.js';
+import { DAY, format, HOUR, MINUTE, moment } from './moment.js';
 
 /** Steps of an axis of times, in seconds. */
 const STEPS = [
@@ -14,18 +13,11 @@ const STEPS = [
 
 /** Returns the axis of `{ unit, began, end }`, where `began` is a date or null: its name, texts and ticks. */
 export function clock({ unit, began, end }) {
-  if (unit === 'pods') {
-    return {
-      end,
-      name: 'pods arrived',
-      text: (at) => `${whole(at)} pods arrived`,
-      ticks: (most) => round(end, most),
-    };
-  }
+  const text = (at) => moment({ unit, began, at });
+  if (unit === 'pods') return { end, name: 'pods arrived', text, ticks: (most) => round(end, most) };
   if (!began)
-    return { end, name: 'time since the first arrival', text: duration, ticks: (most) => elapsed(end, most) };
+    return { end, name: 'time since the first arrival', text, ticks: (most) => elapsed(end, most) };
   const start = Date.parse(began) / 1000;
-  const text = (at) => `${format(start + at, { dateStyle: 'medium', timeStyle: 'medium' })} UTC`;
   // The ticks of less than a day have no date.
   const day = format(start, { dateStyle: 'medium' });
   return {
@@ -35,9 +27,6 @@ export function clock({ unit, began, end }) {
     ticks: (most) => dates(start, end, most),
   };
 }
-
-/** The moment of a replay, for people. */
-export const moment = (replay) => clock(replay).text(replay.at);
 
 /** Multiples of 1, 2 or 5 times a power of ten up to `end`, at most `most` of them, with their texts. */
 export function round(end, most) {
@@ -71,23 +60,4 @@ function dates(start, end, most) {
   const time = { hour: '2-digit', minute: '2-digit', ...(step < MINUTE && { second: '2-digit' }) };
   const style = step >= DAY ? day : end > DAY ? { ...day, ...time } : time;
   return multiples(start, start + end, step).map((at) => [at - start, format(at, style)]);
-}
-
-const format = (seconds, style) =>
-  new Intl.DateTimeFormat('en-GB', { ...style, timeZone: 'UTC' }).format(new Date(seconds * 1000));
-
-/** A time in words: 1 d 3 h 20 min. */
-export function duration(seconds) {
-  let left = Math.round(seconds);
-  const parts = [];
-  for (const [unit, name] of [
-    [DAY, 'd'],
-    [HOUR, 'h'],
-    [MINUTE, 'min'],
-    [1, 's'],
-  ]) {
-    if (left >= unit) parts.push(`${whole(Math.floor(left / unit))} ${name}`);
-    left %= unit;
-  }
-  return parts.slice(0, 3).join(' ') || '0 s';
 }

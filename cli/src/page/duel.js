@@ -3,7 +3,8 @@
 // A comparison that was asked for is in the address (`compare`).
 
 import { Latest, post } from './api.js';
-import { announce, answer, bar, count, el, empty, failure, fill, percent, table, whole } from './dom.js';
+import { difference, figures } from './comparison.js';
+import { announce, answer, count, el, empty, failure, fill, percent, table, whole } from './dom.js';
 import { go, place, session } from './route.js';
 import { brief } from './sessions.js';
 import { share } from './share.js';
@@ -203,29 +204,6 @@ function parse(text) {
   }
 }
 
-/** The figures of all configurations, a row each. */
-function figures(runs) {
-  const hasPrices = runs.some((run) => run.nodes.price_per_hour);
-  const shares = (run) =>
-    Object.entries(run.requested_on_used_percent).map(([name, share]) => `${name} ${percent(share / 100)}`);
-  return table(
-    'Figures',
-    [
-      { head: 'configuration', cell: (it) => it.config },
-      { head: 'placed', number: true, cell: (it) => whole(it.placed) },
-      { head: 'without a node', number: true, cell: (it) => whole(it.unschedulable) },
-      { head: 'nodes used', number: true, cell: (it) => whole(it.nodes.used) },
-      { head: 'empty nodes', number: true, cell: (it) => whole(it.nodes.empty) },
-      ...(hasPrices
-        ? [{ head: 'price per hour', number: true, cell: (it) => it.nodes.price_per_hour.used.toFixed(2) }]
-        : []),
-      { head: 'pods elsewhere', number: true, cell: (it) => whole(it.different) },
-      { head: 'requested on used nodes', cell: (it) => shares(it).join(', ') },
-    ],
-    runs,
-  );
-}
-
 /** For each resource, the requested shares of the nodes, the fullest node first: a line for each configuration. */
 function curves(runs) {
   const names = Object.keys(runs[0].fill_percent);
@@ -301,55 +279,4 @@ function levels(runs, names) {
     ],
     rows,
   );
-}
-
-/** The first pod that two configurations place differently, with the scores of both nodes under both. */
-function difference(first, other) {
-  const found = other.first_difference;
-  const title = el('h2', null, `${other.config} against ${first.config}`);
-  if (!found) return [title, el('p', null, 'Every pod is placed on the same node.')];
-  const on = (node) => node ?? 'no node';
-  const columns = (found.scores ?? []).flatMap(({ node, first: one, here }) => [
-    { node, config: first.config, verdict: one },
-    { node, config: other.config, verdict: here },
-  ]);
-  const scores = ({ verdict }) => verdict?.scores ?? [];
-  const plugins = [...new Set(columns.flatMap((it) => scores(it).map(({ plugin }) => plugin)))];
-  const largest = Math.max(1, ...columns.flatMap((it) => scores(it).map(({ weighted }) => weighted)));
-  const cell = (column) => (plugin) => {
-    const { verdict } = column;
-    if (!verdict?.fits) return plugin === null ? refusal(verdict) : '';
-    if (plugin === null) return el('b', null, whole(verdict.total));
-    const weighted = scores(column).find((it) => it.plugin === plugin)?.weighted ?? 0;
-    return [bar(weighted / largest), ' ', whole(weighted)];
-  };
-  return [
-    title,
-    el(
-      'p',
-      null,
-      `The first decision that differs: pod ${found.pod} is placed on ${on(found.here)} `,
-      `instead of ${on(found.first)}. ${count(other.different, 'pod')} in all `,
-      `${other.different === 1 ? 'is' : 'are'} placed elsewhere.`,
-    ),
-    columns.length > 0 &&
-      table(
-        `Scores for ${found.pod} before this decision`,
-        [
-          { head: 'plugin', cell: (plugin) => plugin ?? el('b', null, 'total') },
-          ...columns.map((column) => ({
-            head: `${column.node}, ${column.config}`,
-            number: true,
-            cell: cell(column),
-          })),
-        ],
-        [...plugins, null],
-      ),
-  ];
-}
-
-/** Why a node is not scored. */
-function refusal(verdict) {
-  const reasons = verdict?.rejections?.flatMap((it) => it.reasons) ?? [];
-  return reasons.length ? reasons.join(', ') : 'not evaluated';
 }

@@ -1,8 +1,8 @@
 // The findings of an audit by severity, and the view of a file that has them.
 
 import { get } from './api.js';
-import { answer, el, table, whole } from './dom.js';
-import { share } from './share.js';
+import { el, table, whole } from './dom.js';
+import { view } from './share.js';
 
 const SEVERITIES = [
   ['error', 'Errors'],
@@ -39,14 +39,5 @@ export function findings(found) {
 }
 
 export default function create(root) {
-  const box = el('div', { class: 'result' });
-  root.append(box);
-  const show = () =>
-    answer(
-      box,
-      'Loading…',
-      () => get('audit'),
-      (found) => [findings(found), el('div', { class: 'tools' }, share('audit', found))],
-    );
-  return { show };
+  return view(root, 'audit', () => get('audit'), findings);
 }

@@ -5,8 +5,8 @@
 // first opened and stay in the document.
 
 import { get, Latest } from './api.js';
-import { moment } from './clock.js';
 import { answer, bar, brief, count, el, fill, percent, used, whole } from './dom.js';
+import { moment } from './moment.js';
 import { href, place, route, session, VIEWS } from './route.js';
 import { admit } from './login.js';
 import { banner } from './sessions.js';
@@ -76,7 +76,7 @@ function summarize(isRefresh = false) {
         whole(found.generation),
         ' · ',
         found.replay
-          ? `${moment(found.replay)}${found.replay.is_playing ? '' : ' · the end'}`
+          ? [moment(found.replay), progress(found.replay)]
           : el('time', { datetime: found.taken }, new Date(found.taken).toLocaleString()),
       );
       const resources = found.resources.filter((it) => it.allocatable > 0 && it.name !== 'pods');
@@ -93,6 +93,12 @@ function summarize(isRefresh = false) {
       );
     },
   );
+}
+
+/** Whether a replay goes on. An older reading does not tell. */
+function progress({ is_playing: isPlaying }) {
+  if (!isPlaying) return ' · the end';
+  return place() === null && ' · playing';
 }
 
 /** Shows why the source could not be read again. */

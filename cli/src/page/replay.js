@@ -1,32 +1,27 @@
 // The view of a file with a replay: charts over its time, then its figures.
 
 import { get } from './api.js';
-import { answer, count, el, percent, short, sized, table, whole } from './dom.js';
+import { count, el, percent, short, sized, table, whole } from './dom.js';
 import { recorded } from './recorded.js';
 import { single } from './series.js';
-import { share } from './share.js';
+import { view } from './share.js';
 
 export default function create(root) {
-  const box = el('div');
-  root.append(box);
-  const show = () =>
-    answer(
-      box,
-      'Loading…',
-      () => get('replay'),
-      (found) => [
-        el('h2', null, found.workload),
-        el('p', { class: `headline ${found.failed ? 'bad' : 'good'}` }, recorded.about.headline),
-        el('p', { class: 'hint' }, found.run),
-        single(found.series),
-        usage(found),
-        reasons(found),
-        figures(found),
-        found.notes.map((text) => el('p', { class: 'hint' }, text)),
-        el('div', { class: 'tools' }, share('replay', found)),
-      ],
-    );
-  return { show };
+  return view(
+    root,
+    'replay',
+    () => get('replay'),
+    (found) => [
+      el('h2', null, found.workload),
+      el('p', { class: `headline ${found.failed ? 'bad' : 'good'}` }, recorded.about.headline),
+      el('p', { class: 'hint' }, found.run),
+      single(found.series),
+      usage(found),
+      reasons(found),
+      figures(found),
+      found.notes.map((text) => el('p', { class: 'hint' }, text)),
+    ],
+  );
 }
 
 /** A replay with times has a peak and a mean, since the cluster may be empty at its end. */

@@ -1,8 +1,9 @@
 // Charts of replays: requested resources by pool, and waiting pods by cause; or one of these for several runs.
 
 import { chart, LINES } from './chart.js';
-import { clock, duration } from './clock.js';
+import { clock } from './clock.js';
 import { el, fill, short, whole } from './dom.js';
+import { duration } from './moment.js';
 
 const share = (value) => `${short(value)} %`;
 

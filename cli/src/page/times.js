@@ -4,8 +4,8 @@
 // and the reading that it is compared with.
 
 import { get } from './api.js';
-import { moment } from './clock.js';
 import { count, el, fill, whole } from './dom.js';
+import { moment } from './moment.js';
 import { generation, note, route, session } from './route.js';
 
 const PAUSE = 120; // Milliseconds without a move of the slider until its place is shown.
