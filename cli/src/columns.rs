@@ -83,20 +83,33 @@ impl Columns {
     }
 
     /// A node with its amounts.
-    pub(crate) fn node(&self, info: NodeInfo<'_>) -> Value {
+    pub(crate) fn node(&self, info: NodeInfo<'_>) -> Listed {
         let node = info.node();
         let taints = node.into_iter().flat_map(|node| node.taints.iter()).map(taint);
-        json!({
-            "name": &**info.name(),
-            "zone": node.and_then(|node| zones(node).next()),
-            "pool": node.and_then(|node| pool(node)),
-            "is_cordoned": node.is_some_and(|node| node.unschedulable),
-            "taints": taints.collect::<Vec<_>>(),
-            "pods": info.pod_count(),
-            "allocatable": self.allocatable(info),
-            "requested": self.requested(info),
-        })
+        Listed {
+            name: info.name().to_string(),
+            zone: node.and_then(|node| zones(node).next()).map(str::to_owned),
+            pool: node.and_then(|node| pool(node)).map(str::to_owned),
+            is_cordoned: node.is_some_and(|node| node.unschedulable),
+            taints: taints.collect(),
+            pods: info.pod_count(),
+            allocatable: self.allocatable(info),
+            requested: self.requested(info),
+        }
     }
+}
+
+/// A node as lists and maps show it.
+#[derive(PartialEq, serde::Serialize)]
+pub(crate) struct Listed {
+    pub(crate) name: String,
+    zone: Option<String>,
+    pool: Option<String>,
+    is_cordoned: bool,
+    taints: Vec<String>,
+    pods: usize,
+    allocatable: Vec<f64>,
+    requested: Vec<f64>,
 }
 
 fn taint(taint: &Taint) -> String {

@@ -139,6 +139,15 @@ pub(super) struct Access {
     attributes: &'static str,
 }
 
+/// A name that nobody can guess.
+pub(super) fn new_id() -> Result<String, Problem> {
+    let mut random = [0; 16];
+    getrandom::fill(&mut random).map_err(|error| {
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, format!("no random number: {error}"))
+    })?;
+    Ok(format!("{:032x}", u128::from_ne_bytes(random)))
+}
+
 impl Access {
     /// The access to a server at a port, if it has one.
     pub(super) fn new(rule: Rule, port: Option<u16>, is_encrypted: bool) -> Access {
@@ -239,11 +248,7 @@ impl Access {
 
     /// Keeps a token, and returns the value of its cookie.
     fn add(&self, token: String) -> Result<String, Problem> {
-        let mut random = [0; 16];
-        getrandom::fill(&mut random).map_err(|error| {
-            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, format!("no random number: {error}"))
-        })?;
-        let id = format!("{:032x}", u128::from_ne_bytes(random));
+        let id = new_id()?;
         let mut logins = self.logins();
         if logins.len() >= MOST {
             let first = logins.iter().min_by_key(|(_, login)| login.ends);

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
+use axum::extract::{DefaultBodyLimit, Path, Request, State};
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
@@ -36,6 +36,7 @@ use super::history::{History, LIFETIME};
 use super::lines::Lines;
 use super::page;
 use super::problem::Problem;
+use super::query::{Asked, Number};
 use super::sessions::{NotAdded, Session, Sessions};
 use super::source::Source;
 use super::view::{Reading, View};
@@ -82,7 +83,7 @@ struct Parameters {
     /// The session whose cluster is read.
     session: Option<String>,
     /// The reading that is examined.
-    generation: Option<u64>,
+    generation: Option<Number>,
 }
 
 /// A query without parameters.
@@ -156,7 +157,7 @@ impl App {
     fn view(&self, of: &Parameters) -> Result<Arc<View>, Problem> {
         match (&of.session, of.generation) {
             (Some(id), None) => Ok(self.session(id)?.0.view.clone()),
-            (None, Some(generation)) => self.reading(generation),
+            (None, Some(Number(generation))) => self.reading(generation),
             (None, None) => Ok(self.current()),
             (Some(_), Some(_)) => {
                 let what = "session and generation exclude each other: a session has a generation";
@@ -314,7 +315,7 @@ pub(super) fn fields(headers: &HeaderMap, body: &Bytes) -> Result<Map<String, Va
     }
 }
 
-async fn summary(State(app): Shared, Query(of): Query<Parameters>) -> Answer {
+async fn summary(State(app): Shared, Asked(of): Asked<Parameters>) -> Answer {
     let view = app.view(&of)?;
     let summary = move || {
         let session = of.session.as_deref();
@@ -323,7 +324,7 @@ async fn summary(State(app): Shared, Query(of): Query<Parameters>) -> Answer {
     Ok(text(at_once(summary).await?))
 }
 
-async fn nodes(State(app): Shared, Query(of): Query<Parameters>) -> Answer {
+async fn nodes(State(app): Shared, Asked(of): Asked<Parameters>) -> Answer {
     let view = app.view(&of)?;
     Ok(text(at_once(move || Ok(view.nodes().to_string())).await?))
 }
@@ -331,21 +332,21 @@ async fn nodes(State(app): Shared, Query(of): Query<Parameters>) -> Answer {
 async fn node(
     State(app): Shared,
     Path(name): Path<String>,
-    Query(of): Query<Parameters>,
+    Asked(of): Asked<Parameters>,
 ) -> Answer {
     let view = app.view(&of)?;
     let node = at_once(move || view.node(&name).map_err(Problem::not_found));
     Ok(text(node.await?.to_string()))
 }
 
-async fn pending(State(app): Shared, Query(of): Query<Parameters>) -> Answer {
+async fn pending(State(app): Shared, Asked(of): Asked<Parameters>) -> Answer {
     let view = app.view(&of)?;
     Ok(text(work(&app, move |app, _| Ok(view.pending(&app.rules)?)).await?))
 }
 
 async fn explain(
     State(app): Shared,
-    Query(of): Query<Parameters>,
+    Asked(of): Asked<Parameters>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Answer {
@@ -365,7 +366,7 @@ async fn explain(
 
 async fn headroom(
     State(app): Shared,
-    Query(of): Query<Parameters>,
+    Asked(of): Asked<Parameters>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Answer {
@@ -402,7 +403,7 @@ fn shape(requests: &Value) -> Result<Pod, Problem> {
 
 async fn what_if(
     State(app): Shared,
-    Query(of): Query<Parameters>,
+    Asked(of): Asked<Parameters>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Answer {
@@ -428,7 +429,7 @@ async fn what_if(
 
 async fn compare(
     State(app): Shared,
-    Query(of): Query<Parameters>,
+    Asked(of): Asked<Parameters>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Answer {
@@ -440,13 +441,13 @@ async fn compare(
     Ok(text(answer.await?))
 }
 
-async fn sessions(State(app): Shared, Query(NoParameters {}): Query<NoParameters>) -> Response {
+async fn sessions(State(app): Shared, Asked(NoParameters {}): Asked<NoParameters>) -> Response {
     text(app.sessions.list().to_string())
 }
 
 async fn add_session(
     State(app): Shared,
-    Query(NoParameters {}): Query<NoParameters>,
+    Asked(NoParameters {}): Asked<NoParameters>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Answer {
@@ -460,7 +461,7 @@ async fn add_session(
         None | Some(Value::Null) => None,
         Some(generation) => {
             let what = || Problem::invalid("generation must be the number of a reading");
-            Some(generation.as_u64().ok_or_else(what)?)
+            Some(Number(generation.as_u64().ok_or_else(what)?))
         }
     };
     if fields.is_empty() {
@@ -481,7 +482,8 @@ async fn add_session(
         let view = Arc::new(view);
         let created = jiff::Timestamp::now();
         let session = Session { parent, created, change: fields, answer: answer.clone(), view };
-        let mut session = app.sessions.add(session).map_err(|not_added| match not_added {
+        let id = access::new_id()?;
+        let mut session = app.sessions.add(id, session).map_err(|not_added| match not_added {
             NotAdded::Full => {
                 Problem::new(StatusCode::CONFLICT, "there are too many sessions: delete some")
             }
@@ -507,7 +509,7 @@ async fn remove_session(State(app): Shared, Path(id): Path<String>) -> Answer {
     }
 }
 
-async fn audit(State(app): Shared, Query(of): Query<Parameters>) -> Answer {
+async fn audit(State(app): Shared, Asked(of): Asked<Parameters>) -> Answer {
     let view = app.view(&of)?;
     let (current, input) = app.current.read().unwrap_or_else(PoisonError::into_inner).clone();
     if !Arc::ptr_eq(&view, &current) {
@@ -517,7 +519,7 @@ async fn audit(State(app): Shared, Query(of): Query<Parameters>) -> Answer {
     Ok(text(work(&app, move |app, _| Ok(view.audit(input.as_ref(), &app.rules)?)).await?))
 }
 
-async fn generations(State(app): Shared, Query(NoParameters {}): Query<NoParameters>) -> Response {
+async fn generations(State(app): Shared, Asked(NoParameters {}): Asked<NoParameters>) -> Response {
     text(app.history.list().to_string())
 }
 
@@ -525,11 +527,12 @@ async fn generations(State(app): Shared, Query(NoParameters {}): Query<NoParamet
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Between {
-    from: u64,
-    to: u64,
+    from: Number,
+    to: Number,
 }
 
-async fn diff(State(app): Shared, Query(Between { from, to }): Query<Between>) -> Answer {
+async fn diff(State(app): Shared, Asked(Between { from, to }): Asked<Between>) -> Answer {
+    let (Number(from), Number(to)) = (from, to);
     let (before, after) = (app.reading(from)?, app.reading(to)?);
     let difference = work(&app, move |_, _| {
         Ok(Difference::between(&before.reading, &after.reading).json(from, to).to_string())
@@ -541,7 +544,7 @@ async fn diff(State(app): Shared, Query(Between { from, to }): Query<Between>) -
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Since {
-    since: Option<u64>,
+    since: Option<Number>,
 }
 
 /// The events that a client has not received.
@@ -582,7 +585,7 @@ impl Feed {
 /// Reports each later reading of the cluster, or the current one first, and why the source cannot be read.
 async fn events(
     State(app): Shared,
-    Query(Since { since }): Query<Since>,
+    Asked(Since { since }): Asked<Since>,
     headers: HeaderMap,
 ) -> impl IntoResponse {
     // A browser that has lost the connection sends it.
@@ -592,7 +595,7 @@ async fn events(
     let before = app.generation().saturating_sub(1);
     // A server that has restarted counts its generations from the beginning.
     let is_known = |generation: &u64| *generation <= app.generation();
-    let reported = last.or(since).filter(is_known).unwrap_or(before);
+    let reported = last.or(since.map(|Number(since)| since)).filter(is_known).unwrap_or(before);
     let feed = Feed { app, woken, reported, error: None, events: VecDeque::new() };
     Sse::new(unfold(feed, Feed::next)).keep_alive(KeepAlive::default())
 }

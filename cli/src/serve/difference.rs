@@ -7,7 +7,7 @@ use portolan::model::Uid;
 use serde_json::{Value, json};
 
 use super::view::Reading;
-use crate::columns::Columns;
+use crate::columns::{Columns, Listed};
 use crate::pod_list::PodList;
 
 /// The most pods of a list that are named.
@@ -16,18 +16,26 @@ const MOST_NAMED: usize = 500;
 /// The difference between two readings.
 pub(super) struct Difference {
     columns: Columns,
-    added: Vec<Value>,
-    removed: Vec<Value>,
-    /// The names of the nodes, and the nodes before and after.
-    changed: Vec<Value>,
+    added: Vec<Listed>,
+    removed: Vec<Listed>,
+    /// The nodes before and after.
+    changed: Vec<(Listed, Listed)>,
     pods: Pods,
 }
 
 #[derive(Default)]
 struct Pods {
-    added: Vec<Value>,
-    removed: Vec<Value>,
-    moved: Vec<Value>,
+    added: Vec<Moved>,
+    removed: Vec<Moved>,
+    moved: Vec<Moved>,
+}
+
+/// A pod with its nodes.
+#[derive(serde::Serialize)]
+struct Moved {
+    pod: String,
+    from: Option<String>,
+    to: Option<String>,
 }
 
 /// The name of a pod, and of its node unless it is pending.
@@ -39,7 +47,7 @@ impl Difference {
     pub(super) fn between(before: &Reading, after: &Reading) -> Difference {
         let (old, new) = (before.cluster(), after.cluster());
         let columns = Columns::of(new);
-        let [mut added, mut removed, mut changed] = [(); 3].map(|()| Vec::new());
+        let (mut added, mut removed, mut changed) = (Vec::new(), Vec::new(), Vec::new());
         let (mut places_before, mut places_after) = (BTreeMap::new(), BTreeMap::new());
         for change in new.diff(old) {
             let find =
@@ -51,8 +59,7 @@ impl Difference {
                 (Some(before), Some(after)) => {
                     // The map draws nothing of other changes, such as a new resource version.
                     if before != after {
-                        let name = &*change.name;
-                        changed.push(json!({ "name": name, "before": before, "after": after }));
+                        changed.push((before, after));
                     }
                 }
                 (before, after) => match change.kind {
@@ -82,16 +89,21 @@ impl Difference {
 
     pub(super) fn json(self, from: u64, to: u64) -> Value {
         let summary = self.summary();
-        let named = |mut pods: Vec<Value>| {
+        let named = |mut pods: Vec<Moved>| {
+            pods.sort_by(|one, other| one.pod.cmp(&other.pod));
             pods.truncate(MOST_NAMED);
             pods
         };
+        let changed = self.changed.iter().map(
+            |(before, after)| json!({ "name": before.name, "before": before, "after": after }),
+        );
+        let changed: Vec<Value> = changed.collect();
         json!({
             "from": from,
             "to": to,
             "summary": summary,
             "resources": self.columns.json(),
-            "nodes": { "added": self.added, "removed": self.removed, "changed": self.changed },
+            "nodes": { "added": self.added, "removed": self.removed, "changed": changed },
             "pods": {
                 "added": named(self.pods.added),
                 "removed": named(self.pods.removed),
@@ -116,23 +128,23 @@ fn waiting(pods: &PodList, other: &PodList) -> impl Iterator<Item = (Uid, Place)
 impl Pods {
     fn of(before: &BTreeMap<Uid, Place>, after: &BTreeMap<Uid, Place>) -> Pods {
         let mut pods = Pods::default();
+        let moved = |pod: &String, from: Option<&String>, to: Option<&String>| Moved {
+            pod: pod.clone(),
+            from: from.cloned(),
+            to: to.cloned(),
+        };
         for (uid, (name, node)) in after {
             match before.get(uid) {
-                None => pods.added.push(json!({ "pod": name, "from": null, "to": node })),
+                None => pods.added.push(moved(name, None, node.as_ref())),
                 Some((_, from)) if from != node => {
-                    pods.moved.push(json!({ "pod": name, "from": from, "to": node }));
+                    pods.moved.push(moved(name, from.as_ref(), node.as_ref()));
                 }
                 Some(_) => {}
             }
         }
         let gone = before.iter().filter(|(uid, _)| !after.contains_key(uid));
-        pods.removed = gone
-            .map(|(_, (name, node))| json!({ "pod": name, "from": node, "to": null }))
-            .collect();
-        let by_name = |pod: &Value| pod["pod"].as_str().map(str::to_owned);
-        for list in [&mut pods.added, &mut pods.removed, &mut pods.moved] {
-            list.sort_by_cached_key(by_name);
-        }
+        let gone = gone.map(|(_, (name, node))| moved(name, node.as_ref(), None));
+        pods.removed = gone.collect();
         pods
     }
 }

@@ -14,6 +14,7 @@ mod lines;
 mod page;
 mod play;
 mod problem;
+mod query;
 mod sessions;
 mod source;
 #[cfg(test)]
@@ -56,7 +57,7 @@ pub(crate) struct Arguments {
     from: cluster::From,
     #[command(flatten)]
     replayed: Replayed,
-    /// Listen address: an IP address with a port, or unix:PATH for a Unix socket. Addresses other than loopback need a
+    /// Listen address: an IP address with a port, or unix:PATH for a Unix socket. 0.0.0.0 includes IPv6. Addresses other than loopback need a
     /// certificate, and a token file or TokenReviews. On a loopback address without a certificate, the header Host of
     /// every request must name the local host.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8090")]
@@ -147,7 +148,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     let mut readings = source.readings();
     // Nothing is equal to the first reading.
     let Some((first, input)) = source.read(1, &mut readings, &rules)? else {
-        return Err(CommandError::Usage("the cluster cannot be read".to_owned()));
+        let what =
+            "the files have changed while they were read: start again when they are complete";
+        return Err(CommandError::Usage(what.to_owned()));
     };
     let [nodes, pods, pending] = first.counts();
     let (nodes, pods) = (count(nodes, "node"), count(pods, "pod"));
@@ -244,8 +247,11 @@ impl Followed {
                 app.show(reading, input);
             }
         });
-        // A file may be written at this moment. The newest good reading stays.
+        // A file may be written at this moment. The newest good reading stays, and the file is read again.
         let failure = read.err().map(|error| error.text());
+        if failure.is_some() {
+            self.stamp = Some(source::Stamp::new());
+        }
         app.report(failure.or_else(|| self.source.failure()));
         self.readings.reclaim();
         if app.history.relieve(Instant::now()) {

@@ -63,8 +63,8 @@ impl Sessions {
         self.with(|living| living.len())
     }
 
-    /// Adds a session, and returns it as its clients see it.
-    pub(super) fn add(&self, session: Session) -> Result<Value, NotAdded> {
+    /// Adds a session under a new name, and returns it as its clients see it.
+    pub(super) fn add(&self, id: String, session: Session) -> Result<Value, NotAdded> {
         self.with(|living| {
             if living.len() >= MOST {
                 return Err(NotAdded::Full);
@@ -73,7 +73,6 @@ impl Sessions {
             if session.parent.as_ref().is_some_and(|parent| !living.contains_key(parent)) {
                 return Err(NotAdded::NoParent);
             }
-            let id = format!("{:032x}", fastrand::u128(..));
             let held = Held { session: Arc::new(session), ends: Instant::now() + LIFETIME };
             let json = held.json(&id);
             living.insert(id.clone(), held);

@@ -80,7 +80,7 @@ impl Source {
         matches!(self, Source::Replay(_))
     }
 
-    /// Reads the cluster, unless it equals the last reading. Also returns the objects as they were read; those of a
+    /// Reads the cluster, unless it equals the last reading, or its files change meanwhile. Also returns the objects as they were read; those of a
     /// replay were not.
     pub(super) fn read(
         &self,
@@ -95,7 +95,15 @@ impl Source {
                 return Ok(Some((reading, None)));
             }
             Source::Example => cluster::read_manifests(&example::manifests(), &rules.godel)?,
-            Source::Files(from) => cluster::read_with(from, &rules.godel, &[])?.0,
+            Source::Files(from) => {
+                let stamp = self.stamp()?;
+                let read = cluster::read_with(from, &rules.godel, &[]);
+                // A part of a file that was being written may look like a file.
+                if self.stamp()? != stamp {
+                    return Ok(None);
+                }
+                read?.0
+            }
             Source::Running(from, copies) => {
                 let read = (copies.read(), unread(copies));
                 cluster::input_of(read, from, &rules.godel)?
@@ -162,7 +170,6 @@ impl Source {
     }
 }
 
-/// Waits until a look at the source may find a change.
 /// What announces changes of a source.
 enum What {
     /// Files announce nothing.
@@ -171,6 +178,7 @@ enum What {
     Play(Arc<Play>),
 }
 
+/// Waits until a look at the source may find a change.
 pub(super) struct Wait {
     changes: What,
     /// The shortest time between two looks.

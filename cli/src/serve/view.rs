@@ -207,7 +207,7 @@ impl View {
                 "is_assumed": pod.is_assumed(),
             })
         });
-        let mut node = columns.node(info);
+        let mut node = json!(columns.node(info));
         node["generation"] = json!(self.generation());
         node["resources"] = json!(columns.json());
         node["list"] = pods.collect();

@@ -734,6 +734,31 @@ fn a_changed_file_is_read_again_and_clients_are_told() {
 }
 
 #[test]
+fn a_file_that_could_not_be_read_is_read_again() {
+    let path = cluster("again");
+    let text = std::fs::read_to_string(&path).expect("the cluster");
+    let server = Server::start(&["--cluster", &path]);
+    let mut events = Events::of(&server, "?since=1");
+    assert_eq!(events.named("failure"), json!({"error": null}));
+    // Neither its time nor its size shows that the file has changed again.
+    let write = |text: &str| {
+        let new = format!("{path}.new");
+        std::fs::write(&new, text).expect("written");
+        let file = std::fs::File::options().append(true).open(&new).expect("a file");
+        let time = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1);
+        file.set_modified(time).expect("a time");
+        std::fs::rename(new, &path).expect("renamed");
+    };
+    let more = format!("{text}{MORE}");
+    write(&format!("{:1$}", "kind: [", more.len()));
+    let failure = events.named("failure");
+    assert!(failure["error"].is_string(), "{failure}");
+    write(&more);
+    assert_eq!(events.reading().0, 2);
+    assert_eq!(server.get("/api/v1/summary")["pods"], 5);
+}
+
+#[test]
 fn a_file_that_is_written_again_without_a_change_is_no_new_reading() {
     let path = cluster("same");
     let text = std::fs::read_to_string(&path).expect("the cluster");
@@ -812,8 +837,9 @@ fn older_readings_answer_every_question_as_before() {
     for (path, code, text) in [
         ("nodes?generation=7", 404, "generation 7 is not held: the newest is 2"),
         ("nodes?generation=0", 404, "generation 0 is not held: the oldest is 1"),
-        ("nodes?generation=x", 400, "cannot be understood"),
-        ("diff?from=1", 400, "cannot be understood"),
+        ("nodes?generation=x", 400, "the query: generation: pass a number, such as 1"),
+        ("nodes?x=1", 400, "unknown parameter `x`, expected `session` or `generation`"),
+        ("diff?from=1", 400, "the query: missing parameter `to`"),
         ("diff?from=1&to=9", 404, "generation 9 is not held"),
         ("audit?generation=1", 422, "examines the newest reading only"),
         (&*format!("nodes?generation=1&session={id}"), 400, "exclude each other"),
