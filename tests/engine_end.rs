@@ -5,7 +5,6 @@
 
 mod own_pods;
 
-use std::alloc::System;
 use std::time::Instant;
 
 use portolan_testkit::alloc::{Counting, OfProcess};
@@ -13,7 +12,7 @@ use portolan_testkit::alloc::{Counting, OfProcess};
 use own_pods::{engine, own};
 
 #[global_allocator]
-static ALLOCATOR: Counting<System, OfProcess> = Counting::of_process();
+static ALLOCATOR: Counting<OfProcess> = Counting::of_process();
 
 /// Creates an engine, its snapshots and its forks, and drops them in an order that depends on `round`.
 fn live_and_end(round: usize) {

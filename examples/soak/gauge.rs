@@ -3,7 +3,6 @@
 //! Live bytes are counted by the allocator, so they are exact and heap fragmentation cannot fail a check. The resident
 //! memory is printed as well and has a wider limit.
 
-use std::alloc::System;
 use std::fmt;
 use std::sync::LazyLock;
 use std::sync::atomic::Ordering;
@@ -16,7 +15,7 @@ use portolan_testkit::measure::Sorted;
 use super::crew::Counts;
 
 #[global_allocator]
-static ALLOCATOR: Counting<System, OfProcess> = Counting::of_process();
+static ALLOCATOR: Counting<OfProcess> = Counting::of_process();
 
 /// The part of the soak that a sample belongs to.
 #[derive(Clone, Copy, Debug)]

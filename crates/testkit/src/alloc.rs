@@ -14,7 +14,7 @@
 //! # drop(text);
 //! ```
 //!
-//! The second parameter selects the scope. [`OfThread`], the default, counts each thread separately: tests that run in
+//! The parameter selects the scope. [`OfThread`], the default, counts each thread separately: tests that run in
 //! parallel do not disturb each other, and threads share no cache line. [`OfProcess`] counts the live bytes of all
 //! threads together, for memory that one thread allocates and another frees. Every call then writes to one shared cache
 //! line, and a test that reads the count must be the only test of its binary.
@@ -26,14 +26,11 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// An allocator that counts each call in the scope `C` and forwards it to `A`.
+/// The system's allocator, which counts each call in the scope `C`.
 ///
 /// A call that fails is counted as if it had succeeded.
 #[derive(Debug)]
-pub struct Counting<A = System, C = OfThread> {
-    inner: A,
-    counter: C,
-}
+pub struct Counting<C = OfThread>(C);
 
 /// Counts each thread separately.
 ///
@@ -74,9 +71,8 @@ impl Counts {
 }
 
 /// The scope of a count: [`OfThread`] or [`OfProcess`].
-pub trait Counter: private::Sealed {
+pub trait Counter {
     /// Counts a call that frees a block, allocates a block, or both, given the blocks' sizes. Must not allocate.
-    #[doc(hidden)]
     fn count(&self, freed: Option<usize>, allocated: Option<usize>);
 }
 
@@ -107,22 +103,9 @@ impl Counter for OfProcess {
 }
 
 impl Counting {
-    /// Creates the system's allocator with per-thread counts.
+    /// Creates an allocator with per-thread counts.
     pub const fn new() -> Counting {
-        Counting::over(System)
-    }
-}
-
-impl Default for Counting {
-    fn default() -> Counting {
-        Counting::new()
-    }
-}
-
-impl<A> Counting<A> {
-    /// Creates an allocator that forwards to `inner`, with per-thread counts.
-    pub const fn over(inner: A) -> Counting<A> {
-        Counting { inner, counter: OfThread }
+        Counting(OfThread)
     }
 
     /// Returns the counts of the calling thread.
@@ -138,57 +121,53 @@ impl<A> Counting<A> {
     }
 }
 
-impl Counting<System, OfProcess> {
-    /// Creates the system's allocator with a count of the whole process.
-    pub const fn of_process() -> Self {
-        Counting { inner: System, counter: OfProcess { live: AtomicI64::new(0) } }
+impl Default for Counting {
+    fn default() -> Counting {
+        Counting::new()
     }
 }
 
-impl<A> Counting<A, OfProcess> {
+impl Counting<OfProcess> {
+    /// Creates an allocator with a count of the whole process.
+    pub const fn of_process() -> Self {
+        Counting(OfProcess { live: AtomicI64::new(0) })
+    }
+
     /// Returns the bytes allocated minus the bytes freed by all threads. Exact while no other thread allocates or
     /// frees.
     pub fn live(&self) -> i64 {
-        self.counter.live.load(Ordering::Relaxed)
+        self.0.live.load(Ordering::Relaxed)
     }
 }
 
-// SAFETY: each call is forwarded unchanged to `A`, which upholds the contract of `GlobalAlloc`, and its result is
+// SAFETY: each call is forwarded unchanged to `System`, which upholds the contract of `GlobalAlloc`, and its result is
 // returned unchanged. Counting does not access allocated memory, and neither allocates nor unwinds.
-unsafe impl<A: GlobalAlloc, C: Counter> GlobalAlloc for Counting<A, C> {
+unsafe impl<C: Counter> GlobalAlloc for Counting<C> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        self.counter.count(None, Some(layout.size()));
+        self.0.count(None, Some(layout.size()));
         // SAFETY: the caller upholds the contract of `alloc`.
-        unsafe { self.inner.alloc(layout) }
+        unsafe { System.alloc(layout) }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        self.counter.count(None, Some(layout.size()));
+        self.0.count(None, Some(layout.size()));
         // SAFETY: the caller upholds the contract of `alloc_zeroed`.
-        unsafe { self.inner.alloc_zeroed(layout) }
+        unsafe { System.alloc_zeroed(layout) }
     }
 
     #[inline]
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        self.counter.count(Some(layout.size()), None);
+        self.0.count(Some(layout.size()), None);
         // SAFETY: the caller upholds the contract of `dealloc`.
-        unsafe { self.inner.dealloc(pointer, layout) }
+        unsafe { System.dealloc(pointer, layout) }
     }
 
     #[inline]
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        self.counter.count(Some(layout.size()), Some(size));
+        self.0.count(Some(layout.size()), Some(size));
         // SAFETY: the caller upholds the contract of `realloc`.
-        unsafe { self.inner.realloc(pointer, layout, size) }
+        unsafe { System.realloc(pointer, layout, size) }
     }
-}
-
-mod private {
-    /// Prevents implementations of [`Counter`](super::Counter) outside this file.
-    pub trait Sealed {}
-
-    impl Sealed for super::OfThread {}
-    impl Sealed for super::OfProcess {}
 }

@@ -1,13 +1,12 @@
 //! The process-wide count, which must be read by only one test per binary.
 
-use std::alloc::System;
 use std::hint::black_box;
 use std::thread;
 
 use portolan_testkit::alloc::{Counting, OfProcess};
 
 #[global_allocator]
-static ALLOCATOR: Counting<System, OfProcess> = Counting::of_process();
+static ALLOCATOR: Counting<OfProcess> = Counting::of_process();
 
 #[test]
 fn memory_freed_by_another_thread_is_counted_once() {
