@@ -27,11 +27,10 @@ export const price = (value) => value.toFixed(2);
 /** The number of used nodes. */
 export const used = ({ nodes }) => `${short(nodes.used)} of ${whole(nodes.all)}`;
 
-/** The figures of all configurations, a column each. */
-export function figures(runs) {
+/** The figures of all configurations, a column each, with further rows. */
+export function figures(runs, more = []) {
   const resources = [...new Set(runs.flatMap((run) => Object.keys(run.requested_on_used_percent)))];
   const isPriced = runs.some(({ nodes }) => nodes.price_per_hour);
-  const hasWaits = runs.some((run) => run.wait_seconds.p50 !== null);
   return columns(
     'Figures',
     'figure',
@@ -49,11 +48,7 @@ export function figures(runs) {
       ['cpu imbalance', (run) => part(run.imbalance_percent.cpu)],
       ['memory imbalance', (run) => part(run.imbalance_percent.memory)],
       ['pods on other nodes', (run) => whole(run.different)],
-      ['cycles per second', (run) => whole(run.cycles_per_second)],
-      hasWaits && [
-        'waiting time, p50 and p99',
-        ({ wait_seconds: waits }) => `${whole(waits.p50)} s, ${whole(waits.p99)} s`,
-      ],
+      ...more,
     ].filter(Boolean),
   );
 }

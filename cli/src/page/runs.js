@@ -16,13 +16,25 @@ export default function create(root) {
       el('p', { class: `headline ${found.broken.length ? 'bad' : ''}` }, recorded.about.headline),
       found.answers.slice(1).map(({ answer: text }) => el('p', { class: 'headline' }, text)),
       several(found.runs),
-      figures(found.runs),
+      figures(found.runs, times(found.runs)),
       left(found),
       pools(found.runs),
       found.runs.slice(1).map((run) => difference(found.runs[0], run)),
       seeds(found.runs),
     ],
   );
+}
+
+/** The figures that differ between equal runs, and those of runs with times. */
+function times(runs) {
+  const hasWaits = runs.some((run) => run.wait_seconds.p50 !== null);
+  return [
+    ['cycles per second', (run) => whole(run.cycles_per_second)],
+    hasWaits && [
+      'waiting time, p50 and p99',
+      ({ wait_seconds: waits }) => `${whole(waits.p50)} s, ${whole(waits.p99)} s`,
+    ],
+  ];
 }
 
 /** The capacity that is left at the end. */
