@@ -9,12 +9,14 @@ mod processes;
 mod queued;
 mod results;
 mod sched;
+mod serving;
 mod threads;
 mod vectors;
 mod workload_files;
 mod workloads;
 mod writes;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -38,6 +40,13 @@ enum Command {
     Threads(threads::Arguments),
     Live(workload_files::Arguments),
     Conformance(conformance::Arguments),
+    Serve(serving::Arguments),
+    /// Run the program `portolan`, as the server that is measured.
+    #[command(hide = true)]
+    Portolan {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<OsString>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -55,5 +64,7 @@ fn main() -> ExitCode {
         Command::Threads(arguments) => threads::run(&arguments),
         Command::Live(arguments) => workload_files::run(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),
+        Command::Serve(arguments) => serving::run(&arguments),
+        Command::Portolan { words } => return portolan_cli::main_with(words),
     })
 }

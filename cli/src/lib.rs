@@ -41,6 +41,7 @@ mod terminal;
 mod text;
 mod what_if;
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -133,7 +134,15 @@ pub enum Output {
 /// Runs the program.
 #[must_use]
 pub fn main() -> ExitCode {
-    let matches = arguments::complete(Arguments::command()).get_matches();
+    main_with(std::env::args_os().skip(1))
+}
+
+/// Runs the program with these arguments. No thread may have been started.
+#[doc(hidden)]
+#[must_use]
+pub fn main_with(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let words = std::iter::once("portolan".into()).chain(words);
+    let matches = arguments::complete(Arguments::command()).get_matches_from(words);
     let Arguments { command, quiet } =
         Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     if !matches!(command, Command::Extender(_)) {

@@ -5,4 +5,5 @@ mod common;
 mod conformance;
 mod errors;
 mod sched;
+mod serving;
 mod workload_files;
