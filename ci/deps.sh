@@ -18,7 +18,7 @@ case $mode in
 all | quick) ;;
 *) echo "usage: ci/deps.sh [all]"; exit 2 ;;
 esac
-allowed=' allocator-api2 cfg-if crossbeam-channel crossbeam-deque crossbeam-epoch crossbeam-utils either equivalent foldhash hashbrown left-right portolan portolan-publish proc-macro2 quote rayon rayon-core rustversion slab syn thiserror thiserror-impl triomphe unicode-ident '
+allowed=' allocator-api2 cfg-if crossbeam-channel crossbeam-deque crossbeam-epoch crossbeam-utils either equivalent foldhash hashbrown portolan portolan-publish proc-macro2 quote rayon rayon-core rustversion slab syn thiserror thiserror-impl triomphe unicode-ident '
 found=$(cargo tree -p portolan -e normal --prefix none --no-default-features | awk '{print $1}' | sort -u)
 bad=0
 for crate in $found; do

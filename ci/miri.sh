@@ -56,8 +56,6 @@ cell=
 [ -z "$quick" ] || exit 0
 run "the other cells" portolan-publish "" --lib -- \
     tests::over_arc_swap tests::over_a_lock --skip stress --skip readers_never_free
-# The two long tests take minutes under Miri, and the stress test with threads exercises only left-right.
-run "the live index" portolan-publish "" --lib -- live::tests --skip equals_a_plain_map --skip answers_are_monotone
 # The random tests of trees and tables are excluded because they take tens of minutes under Miri.
 run "snapshots" portolan "-Zmiri-strict-provenance" --lib -- \
     snapshot::pod_index snapshot::hash_index::tests::a_million snapshot::lane framework::dispatch \

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the stress tests of the cells, the log, the live index and the shared engine under the address sanitizer, which
+# Runs the stress tests of the cells, the log and the shared engine under the address sanitizer, which
 # detects uses of freed memory, and under the thread sanitizer, which detects data races. Usage: ci/sanitizers.sh
 # [address|thread|quick]; by default both run, and quick runs the address sanitizer over publication and the log.
 set -euo pipefail
@@ -53,7 +53,6 @@ run() {
 if [ "$chosen" != thread ]; then
     # Some tests leak memory deliberately, as a reader that is never dropped would.
     export ASAN_OPTIONS=detect_leaks=0
-    run address "" live::shards
 fi
 if [ "$chosen" = thread ] || [ "$chosen" = both ]; then
     # The thread sanitizer is exact only with an instrumented standard library: `Arc` otherwise orders its last drop by
@@ -64,6 +63,4 @@ if [ "$chosen" = thread ] || [ "$chosen" = both ]; then
         echo "SKIPPED: the thread sanitizer needs the standard library's source (rustup component add rust-src --toolchain nightly)"
         exit 0
     fi
-    # left-right orders its accesses by fences, so it would be reported although it is correct.
-    run thread "-Zbuild-std" live::
 fi

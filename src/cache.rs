@@ -15,7 +15,7 @@
 pub use portolan_publish::Pinned;
 
 pub use crate::engine::{
-    Config, Engine, Figures, LivePod, Reached, ReadError, Reader, Rebuilt, WeakEngine, Writer,
+    Config, Engine, Figures, Reached, ReadError, Reader, Rebuilt, WeakEngine, Writer,
 };
 pub use crate::log::{
     Applied, Event, Follower, ObjectKey, Outcome, Prepared, Relist, Ticket, TrySubmitError,

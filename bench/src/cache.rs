@@ -13,7 +13,6 @@ use comfy_table::Table;
 use hdrhistogram::Histogram;
 use portolan::cache::{Applied, CommitPolicy, Config, Engine, Reader, Relist, Writer};
 use portolan::model::{EventError, Labels, Name, Node, NodeBuilder, Pod, Template, Uid, node, pod};
-use portolan_publish::live::LiveIndex;
 use serde_json::{Value, json};
 
 use portolan_cli::CommandError;
@@ -36,9 +35,6 @@ pub(crate) struct Arguments {
     /// Seed for uids and for the choice of nodes.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Enable the live pod index.
-    #[arg(long)]
-    live_index: bool,
     /// Output format.
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
@@ -181,7 +177,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     let mut pods = Pods { names: &names, random: Random::new(arguments.seed), template: None };
     // As in kube-scheduler's cache, to which this is compared, assumes are unchecked.
     let (mut writer, reader) = Engine::inline(Config {
-        live_index: arguments.live_index,
         commit_check: CommitPolicy::Unchecked,
         ..Config::default()
     });
@@ -225,23 +220,8 @@ fn load(
     writer.reclaim();
     if total > 0 {
         result["bytes_per_pod"] = json!((live_bytes() - with_nodes) / total as i64);
-        result["bytes_per_pod_of_live_index"] = json!(live_index_bytes_per_pod(pods, total));
     }
     Ok(())
-}
-
-/// Bytes per pod of a live index with this number of pods, at most a million. [`Config::live_index`] adds them.
-fn live_index_bytes_per_pod(pods: &mut Pods<'_>, total: usize) -> i64 {
-    let total = total.min(1_000_000);
-    let before = live_bytes();
-    let mut index = LiveIndex::new();
-    for i in 1..=total {
-        index.insert(pods.uid(), i as u32);
-        if i % PUBLISH_EACH == 0 {
-            index.publish(i as u64);
-        }
-    }
-    (live_bytes() - before) / total as i64
 }
 
 /// Returns the first object that a load rejected as an error.

@@ -69,7 +69,6 @@ fn round(time: Duration, seed: u64) -> Result<(), String> {
     let config = Config {
         assumed_ttl: Some(TTL),
         log_capacity: Some(64),
-        live_index: true,
         // Every pod is new and must be accepted, whether or not it fits.
         commit_check: CommitPolicy::Unchecked,
         ..Config::default()
@@ -348,7 +347,6 @@ fn weaken(round: &Round<'_>, reader: Reader, mut random: Random) -> Result<Vec<H
 /// Holds owned versions, and drops them in any order.
 fn hold(round: &Round<'_>, mut reader: Reader, mut random: Random) -> Result<Vec<Held>, String> {
     let mut kept = Vec::new();
-    let mut live = Generation::ZERO;
     while round.is_running() {
         let version = match random.below(3) {
             0 => reader.snapshot(),
@@ -364,14 +362,6 @@ fn hold(round: &Round<'_>, mut reader: Reader, mut random: Random) -> Result<Vec
             let at = random.index(kept.len());
             kept.swap_remove(at).check("while it was held")?;
         }
-        let (at, _) = reader.get_pod(&random_pod(&mut random, "nobody".to_owned()).uid);
-        if at < live {
-            return Err(format!(
-                "the generation of the live index decreased from {} to {}",
-                live.0, at.0
-            ));
-        }
-        live = at;
         if random.one_in(8) {
             reader.release();
         }

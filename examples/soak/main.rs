@@ -83,7 +83,6 @@ fn main() -> ExitCode {
     }
     let engine = Engine::shared(Config {
         log_capacity: Some(64),
-        live_index: true,
         // Pods are added and removed at random, whether or not they fit.
         commit_check: CommitPolicy::Unchecked,
         ..Config::default()

@@ -16,7 +16,7 @@ mod writer;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-pub use reader::{LivePod, Reached, ReadError, Reader};
+pub use reader::{Reached, ReadError, Reader};
 pub use shared::Engine;
 pub(crate) use shared::Registration;
 pub use weak::WeakEngine;
@@ -56,10 +56,6 @@ pub struct Config {
     /// A shared engine measures the period by the times that events carry and sweeps at most once per millisecond. An
     /// inline engine ignores the period.
     pub sweep_period: Option<Duration>,
-    /// Maintains a live index of pods beside the versions, from which [`Reader::get_pod`] answers without pinning a
-    /// version. It makes each placement about 50% slower and each pod about 110 bytes larger. Enable it if readers look
-    /// up single pods frequently.
-    pub live_index: bool,
     /// Indexes pods by namespace and name in every version, so that
     /// [`Cluster::pod_named`](crate::cache::Cluster::pod_named) examines a single node instead of all pods. It makes
     /// each placement about a tenth slower and each pod about 15 bytes larger.
@@ -126,7 +122,6 @@ impl std::fmt::Debug for Config {
             .field("assumed_ttl", &self.assumed_ttl)
             .field("log_capacity", &self.log_capacity)
             .field("sweep_period", &self.sweep_period)
-            .field("live_index", &self.live_index)
             .field("pod_names", &self.pod_names)
             .field("godel", &self.godel)
             .field("audit_every", &self.audit_every)

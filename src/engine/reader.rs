@@ -1,37 +1,15 @@
-//! Readers, which take versions from the engine and look up the current state of pods.
+//! Readers, which take versions from the engine.
 
-use std::cell::Cell;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use portolan_publish::live::LiveReader;
 use portolan_publish::{Pinned, Subscription, WaitError};
 
-use crate::model::{Generation, Uid};
-use crate::snapshot::{NodeSlot, Snapshot};
-
-/// The location of a pod in 4 bytes: its node's slot, and whether the pod is assumed.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PodLocation(u32);
-
-impl PodLocation {
-    pub(super) fn new(slot: NodeSlot, assumed: bool) -> PodLocation {
-        // Slots stay below 2^31, because the table of nodes reaches its capacity long before.
-        PodLocation(slot.0 << 1 | u32::from(assumed))
-    }
-}
-
-/// A pod's entry in the live index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LivePod {
-    /// The slot of the pod's node; see [`Cluster::node_by_slot`](crate::cache::Cluster).
-    pub slot: NodeSlot,
-    /// Whether the pod is assumed.
-    pub assumed: bool,
-}
+use crate::model::Generation;
+use crate::snapshot::Snapshot;
 
 /// The reasons for which a wait for a generation fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -145,19 +123,12 @@ impl Drop for WithinWriter<'_> {
 #[derive(Clone)]
 pub struct Reader {
     versions: Subscription<Snapshot>,
-    live: Option<LiveReader<Uid, PodLocation>>,
     writer: WriterThread,
-    /// The newest generation that [`Reader::get_pod`] has returned.
-    answered: Cell<u64>,
 }
 
 impl Reader {
-    pub(super) fn new(
-        versions: Subscription<Snapshot>,
-        live: Option<LiveReader<Uid, PodLocation>>,
-        writer: WriterThread,
-    ) -> Reader {
-        Reader { versions, live, writer, answered: Cell::new(0) }
+    pub(super) fn new(versions: Subscription<Snapshot>, writer: WriterThread) -> Reader {
+        Reader { versions, writer }
     }
 
     /// Pins the current version for a short time: a bounded number of steps, without locks, allocation or a shared
@@ -247,31 +218,6 @@ impl Reader {
     /// ```
     pub fn reached(&self, generation: Generation) -> Reached {
         Reached(self.versions.reached(generation.0))
-    }
-
-    /// Looks up the current location of a pod. The returned generation is the one for which the answer holds: it never
-    /// decreases for one reader, and it is the published generation or, if that changes during the call, one published
-    /// since the call began. The answer comes from the live index. It comes from the published version if the engine
-    /// has no live index, if the engine was dropped, or if the index lags because readers blocked its writer.
-    #[must_use]
-    pub fn get_pod(&self, uid: &Uid) -> (Generation, Option<LivePod>) {
-        // A version can be pinned before its generation is published, so the last answer counts as well.
-        let least = self.versions.published().max(self.answered.get());
-        if let Some(Ok(answer)) = self.live.as_ref().map(|live| live.get(uid))
-            && answer.version >= least
-        {
-            self.answered.set(answer.version);
-            let pod = answer.value.map(|PodLocation(bits)| LivePod {
-                slot: NodeSlot(bits >> 1),
-                assumed: bits & 1 == 1,
-            });
-            return (Generation(answer.version), pod);
-        }
-        let version = self.pin();
-        self.answered.set(version.generation().0);
-        let pod = version.pod(uid);
-        let pod = pod.map(|p| LivePod { slot: p.node().slot(), assumed: p.is_assumed() });
-        (version.generation(), pod)
     }
 }
 

@@ -171,7 +171,7 @@ impl Engine {
 
     /// Creates a shared engine that begins with a version of another one, or with a fork, and goes on independently of
     /// it: any number of simulations can start at one cluster. They share all data that they do not change. O(1), or
-    /// O(pods) with [`Config::live_index`] or [`GodelConfig::unit_status`](crate::cache::GodelConfig::unit_status).
+    /// O(pods) with [`GodelConfig::unit_status`](crate::cache::GodelConfig::unit_status).
     ///
     /// The first generation is that of the version; later ones do not compare with those of the other engine. Stores,
     /// Gödel semantics and the index of pod names are those of the version, whatever the configuration says. An assumed

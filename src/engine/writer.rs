@@ -3,20 +3,19 @@
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 
-use portolan_publish::live::LiveIndex;
 use portolan_publish::{Publisher, Versioned};
 use rayon::prelude::*;
 
-use crate::log::{Applied, Event, Follower, Followers, Outcome, Relist};
+use crate::log::{Applied, Event, Follower, Outcome, Relist};
 use crate::model::{
     EventError, Fact, Generation, Name, Node, Object, ObjectKind, Pod, Timestamp, Uid,
 };
 use crate::snapshot::{Cluster, NodeInfo, NodeSlot, Snapshot, Store};
-use crate::state::{Difference, LONGEST_RUN, Observer, State, Threads};
+use crate::state::{Difference, LONGEST_RUN, State, Threads};
 use crate::sync::mutated;
 
 use super::Config;
-use super::reader::{PodLocation, Reader, WriterThread};
+use super::reader::{Reader, WriterThread};
 
 impl Versioned for Snapshot {
     fn version(&self) -> u64 {
@@ -86,39 +85,10 @@ pub struct Rebuilt {
 pub struct Writer {
     state: State,
     publisher: Publisher<Snapshot>,
-    listeners: Listeners,
     thread: WriterThread,
     rebuilds: u64,
     /// The audits of [`Config::audit_every`], and the number of sweeps until the next one.
     audits: Option<(NonZeroU32, u32)>,
-}
-
-/// The recipients of the effects of events.
-struct Listeners {
-    live: Option<LiveIndex<Uid, PodLocation>>,
-    followers: Followers,
-}
-
-impl Observer for Listeners {
-    fn placed(&mut self, pod: &Pod, slot: NodeSlot, assumed: bool) {
-        if let Some(live) = &mut self.live {
-            live.insert(pod.uid.clone(), PodLocation::new(slot, assumed));
-        }
-    }
-
-    fn gone(&mut self, uid: &Uid) {
-        if let Some(live) = &mut self.live {
-            live.remove(uid.clone());
-        }
-    }
-
-    fn takes_notes(&self) -> bool {
-        self.followers.is_followed()
-    }
-
-    fn note(&mut self, generation: Generation, fact: Fact) {
-        self.followers.note(generation, fact);
-    }
 }
 
 impl Writer {
@@ -131,28 +101,19 @@ impl Writer {
         if let Some(godel) = config.godel {
             state = state.with_godel(godel);
         }
-        Writer::of(state, config.live_index, config.audit_every)
+        Writer::of(state, config.audit_every)
     }
 
     /// A writer that begins with a version.
     pub(super) fn at(version: &Cluster, config: Config) -> Writer {
         let state = State::at(version, config.assumed_ttl, config.commit_check);
-        Writer::of(state, config.live_index, config.audit_every)
+        Writer::of(state, config.audit_every)
     }
 
-    fn of(state: State, live_index: bool, audit_every: Option<NonZeroU32>) -> Writer {
-        let live = live_index.then(|| {
-            let mut live = LiveIndex::new();
-            for pod in state.cluster().everything().flat_map(|node| node.pods()) {
-                let pod_ref = pod.pod_ref();
-                live.insert(pod.uid(), PodLocation::new(pod_ref.slot, pod.is_assumed()));
-            }
-            live
-        });
+    fn of(state: State, audit_every: Option<NonZeroU32>) -> Writer {
         Writer {
             publisher: Publisher::new(Arc::new(state.freeze())),
             state,
-            listeners: Listeners { live, followers: Followers::default() },
             thread: WriterThread::default(),
             rebuilds: 0,
             audits: audit_every.map(|every| (every, every.get())),
@@ -168,9 +129,9 @@ impl Writer {
     ///
     /// Returns the reason for which the event is rejected. Nothing has changed then except the generation.
     pub fn apply(&mut self, event: &Event) -> Outcome {
-        let Writer { state, publisher, listeners, thread, .. } = self;
+        let Writer { state, publisher, thread, .. } = self;
         let within = thread.enter();
-        let outcome = publisher.defer_frees(|| state.apply(event, listeners));
+        let outcome = publisher.defer_frees(|| state.apply(event));
         drop(within);
         #[cfg(feature = "tracing")]
         trace_relist(event, &outcome);
@@ -298,13 +259,13 @@ impl Writer {
     /// Creates a follower, which receives the effects of all events that are folded from now on. Each effect is
     /// delivered after the version that contains it has been published.
     pub fn follow(&mut self) -> Follower {
-        self.listeners.followers.follow(None)
+        self.state.followers.follow(None)
     }
 
     /// Creates a follower with a limit. If this many notes are undelivered, the follower loses all later notes and
     /// receives [`NoNote::Overflowed`](crate::model::NoNote::Overflowed).
     pub fn follow_at_most(&mut self, notes: NonZeroUsize) -> Follower {
-        self.listeners.followers.follow(Some(notes))
+        self.state.followers.follow(Some(notes))
     }
 
     /// Adds a node, or replaces the node with the same name, whose pods stay. Returns the node as of this event, which
@@ -460,16 +421,16 @@ impl Writer {
         let mut next: Vec<Arc<Pod>> = pods.by_ref().take(LONGEST_RUN).collect();
         while !next.is_empty() {
             let now = std::mem::take(&mut next);
-            let (state, listeners) = (&mut self.state, &mut self.listeners);
+            let state = &mut self.state;
             if !state.loads_in_parallel() {
                 // Stores of users are called on the writer's thread.
-                self.publisher.defer_frees(|| state.load_pods(&now, &mut load, applied, listeners));
+                self.publisher.defer_frees(|| state.load_pods(&now, &mut load, applied));
                 next.extend(pods.by_ref().take(LONGEST_RUN));
                 continue;
             }
             rayon::in_place_scope(|scope| {
                 scope.spawn(|_| {
-                    state.load_pods(&now, &mut load, applied, listeners);
+                    state.load_pods(&now, &mut load, applied);
                     now.into_par_iter().for_each(drop);
                 });
                 next.extend(pods.by_ref().take(LONGEST_RUN));
@@ -513,7 +474,7 @@ impl Writer {
     pub fn publish(&mut self) -> Generation {
         let generation = self.cluster().generation();
         if mutated!("notes-before-publish") {
-            self.listeners.followers.hand_over();
+            self.state.followers.hand_over();
         }
         if generation.0 > self.publisher.published() {
             if mutated!("horizon-before-publish") {
@@ -532,12 +493,8 @@ impl Writer {
             // Not before the publish: until then, readers can still take the previous version and fork it.
             self.state.set_horizon(Generation(self.publisher.oldest_held()));
         }
-        if let Some(live) = &mut self.listeners.live {
-            // If a reader blocks the index, its changes wait for the next publish.
-            live.publish(generation.0);
-        }
         // Not before the publish: the effect that a note reports must be visible to readers.
-        self.listeners.followers.hand_over();
+        self.state.followers.hand_over();
         generation
     }
 
@@ -587,8 +544,8 @@ impl Writer {
 
     /// Rebuilds the state after an audit. What this frees is not handed to another thread.
     fn rebuild_after(&mut self, mut differences: Vec<Difference>) -> Rebuilt {
-        let (state, listeners) = (&mut self.state, &mut self.listeners);
-        differences.extend(self.publisher.defer_frees(|| state.rebuild(listeners)));
+        let state = &mut self.state;
+        differences.extend(self.publisher.defer_frees(|| state.rebuild()));
         let generation = self.publish();
         trace_event!(DEBUG, %generation, differences = differences.len(), "state rebuilt");
         Rebuilt { generation, differences }
@@ -635,8 +592,7 @@ impl Writer {
     /// Creates a reader. May allocate, so create or clone one per thread and keep it.
     #[must_use]
     pub fn reader(&self) -> Reader {
-        let live = self.listeners.live.as_ref().map(LiveIndex::reader);
-        Reader::new(self.publisher.subscribe(), live, self.thread.clone())
+        Reader::new(self.publisher.subscribe(), self.thread.clone())
     }
 
     pub(super) fn thread(&self) -> &WriterThread {

@@ -281,7 +281,7 @@ mod tests {
             };
             let mut held = Vec::new();
             for (i, op) in ops.iter().enumerate() {
-                let _ = state.apply(&event(op), &mut ());
+                let _ = state.apply(&event(op));
                 for labels in &labels {
                     for space in ["s0", "s1", "s2", "none"] {
                         let cluster = state.cluster();
@@ -301,7 +301,7 @@ mod tests {
                 prop_assert_eq!(&answers(snapshot), before);
             }
             // Removed budgets leave no entry in the index.
-            let _ = state.apply(&event(&Op::Relist(Vec::new())), &mut ());
+            let _ = state.apply(&event(&Op::Relist(Vec::new())));
             prop_assert!(state.cluster().objects().budgets.0.is_empty());
         }
     }

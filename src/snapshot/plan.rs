@@ -176,19 +176,14 @@ impl Draft {
             && (triomphe::Arc::ptr_eq(&own.rest, &other.rest) || self.has_no_free_numbers())
     }
 
-    /// Makes a plan the current state, without placing its pods again, and calls `placed` with each pod and its node.
+    /// Makes a plan the current state, without placing its pods again.
     /// This draft must be at the first generation of the plan and otherwise in the state that the plan starts at. Every
     /// pod is entered in the index of pods; nothing else is done again. O(pods).
     ///
     /// # Errors
     ///
     /// Returns the plan if it is for another state or for other pods.
-    pub(crate) fn adopt(
-        &mut self,
-        plan: Box<Plan>,
-        pods: &[Arc<Pod>],
-        mut placed: impl FnMut(&Pod, NodeSlot),
-    ) -> Result<(), Box<Plan>> {
+    pub(crate) fn adopt(&mut self, plan: Box<Plan>, pods: &[Arc<Pod>]) -> Result<(), Box<Plan>> {
         if !self.can_adopt(&plan, pods) {
             return Err(plan);
         }
@@ -203,7 +198,6 @@ impl Draft {
         for (pod, (slot, template)) in pods.iter().zip(places) {
             self.index_pod(pod, slot);
             self.use_template(template);
-            placed(pod, slot);
         }
         let _ = id.outcome.set(PlanOutcome::Adopted);
         Ok(())
@@ -280,9 +274,13 @@ impl Draft {
         Ok(Grafts { plan, chunks: chunks.collect() })
     }
 
-    /// Places the `n`-th pod of the plan by taking over its chunk, and returns its node. `None` if the chunk cannot be
-    /// taken over, or if no number is left for the pod's template. O(log n).
-    pub(crate) fn graft(&mut self, grafts: &mut Grafts, n: usize, pod: &Pod) -> Option<NodeSlot> {
+    /// Places the `n`-th pod of the plan by taking over its chunk. Returns `false` if the chunk cannot be taken over,
+    /// or if no number is left for the pod's template. O(log n).
+    pub(crate) fn graft(&mut self, grafts: &mut Grafts, n: usize, pod: &Pod) -> bool {
+        self.try_graft(grafts, n, pod).is_some()
+    }
+
+    fn try_graft(&mut self, grafts: &mut Grafts, n: usize, pod: &Pod) -> Option<()> {
         let (slot, planned) = *grafts.plan.placed.get(n)?;
         let place = *self.cluster.rest.places.get(slot.0)?;
         let (chunk, lane) = (place.chunk, place.lane());
@@ -314,7 +312,7 @@ impl Draft {
         if let (Some(_), Some(node)) = (&self.cluster.custom, &pod.node_name) {
             self.notify_stores(&PlacedPod::on(pod, node), PodChange::Placed);
         }
-        Some(slot)
+        Some(())
     }
 }
 

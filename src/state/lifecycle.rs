@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::freeing;
-use crate::log::{Applied, Event, Outcome};
-use crate::model::{EventError, Fact, Generation, Name, Pod, Timestamp, Uid};
+use crate::log::{Applied, Event, Followers, Outcome};
+use crate::model::{EventError, Generation, Name, Pod, Timestamp, Uid};
 use crate::snapshot::draft::{Draft, node_of};
 use crate::snapshot::godel::Leaving;
 use crate::snapshot::{Cluster, CustomStores, GodelConfig, NodeSlot, Plan, PodRef, Snapshot};
@@ -18,23 +18,6 @@ use crate::sync::mutated;
 
 use super::commit::CommitPolicy;
 use super::godel::{PlaceClocks, UnboundMembers};
-
-/// Receives the effects of events while they are applied.
-pub(crate) trait Observer {
-    /// Called when a pod was placed on a node, or when its state on the node changed.
-    fn placed(&mut self, _pod: &Pod, _slot: NodeSlot, _assumed: bool) {}
-    /// Called when a pod was removed from its node.
-    fn gone(&mut self, _uid: &Uid) {}
-    /// Returns `true` if [`Observer::note`] is to be called. The default is `false`, because notes require copies of
-    /// objects.
-    fn takes_notes(&self) -> bool {
-        false
-    }
-    /// Called with an effect of the event of this generation.
-    fn note(&mut self, _generation: Generation, _fact: Fact) {}
-}
-
-impl Observer for () {}
 
 /// The age of the version on which a placement was decided.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -66,6 +49,7 @@ pub(crate) struct State {
     pub(super) by_deadline: BTreeSet<(Timestamp, Uid)>,
     pub(super) places: PlaceClocks,
     commit_policy: CommitPolicy,
+    pub(crate) followers: Followers,
 }
 
 impl State {
@@ -84,6 +68,7 @@ impl State {
             by_deadline: BTreeSet::new(),
             places: PlaceClocks::default(),
             commit_policy,
+            followers: Followers::default(),
         }
     }
 
@@ -176,13 +161,13 @@ impl State {
     /// # Errors
     ///
     /// Returns the reason for which the event is rejected.
-    pub(crate) fn apply(&mut self, event: &Event, observer: &mut impl Observer) -> Outcome {
+    pub(crate) fn apply(&mut self, event: &Event) -> Outcome {
         self.generation = self.generation.next();
         self.draft.begin(self.generation);
         let mut applied = Applied { generation: self.generation, ..Applied::default() };
         let outcome = self.counted(|state| {
-            let outcome = state.fold(event, &mut applied, observer);
-            state.report_effects(observer);
+            let outcome = state.fold(event, &mut applied);
+            state.report_effects();
             outcome
         });
         outcome.map(|()| applied)
@@ -192,7 +177,6 @@ impl State {
         &mut self,
         event: &Event,
         applied: &mut Applied,
-        observer: &mut impl Observer,
     ) -> Result<(), EventError> {
         match event {
             Event::AssumePod { pod, decided_on } => {
@@ -201,64 +185,64 @@ impl State {
                     (age, _) => age,
                 };
                 let slot = self.check_assume(&self.draft, pod, age)?;
-                self.place(pod, slot, true, observer);
+                self.place(pod, slot, true);
                 applied.added = 1;
             }
             Event::AssumeAll { pods, decided_on } => {
-                self.assume_all(pods, self.age(*decided_on), observer)?;
+                self.assume_all(pods, self.age(*decided_on))?;
                 applied.added = pods.len();
             }
             Event::AssumeEach { pods, decided_on, prepared } => {
                 let plan = prepared.take::<Plan>();
-                let plan = self.assume_batch(pods, *decided_on, plan, applied, observer);
+                let plan = self.assume_batch(pods, *decided_on, plan, applied);
                 if let Some(plan) = plan {
                     prepared.put_back(plan);
                 }
             }
             Event::Preempt { pod, victims, decided_on } => {
                 let age = self.age(*decided_on);
-                applied.removed = self.preempt(pod, victims, age, observer)?;
+                applied.removed = self.preempt(pod, victims, age)?;
                 applied.added = 1;
             }
-            Event::FinishBinding { uid, now } => self.finish_binding(uid, *now, observer)?,
+            Event::FinishBinding { uid, now } => self.finish_binding(uid, *now)?,
             Event::ForgetPod { uid, node } => {
-                applied.removed = usize::from(self.forget(uid, node.as_ref(), observer)?);
+                applied.removed = usize::from(self.forget(uid, node.as_ref())?);
             }
             Event::AddPod(pod) => {
                 let placed = self.draft.as_placed(pod);
-                applied.put(self.add_pod(&placed, observer)?);
+                applied.put(self.add_pod(&placed)?);
             }
-            Event::PutPod(pod) => self.put_pod(pod, applied, observer)?,
+            Event::PutPod(pod) => self.put_pod(pod, applied)?,
             Event::UpdatePod { old, pod } if self.has_pod_states() => {
-                self.update_in_state(old, pod, applied, observer)?;
+                self.update_in_state(old, pod, applied)?;
             }
             Event::UpdatePod { old, pod } => {
-                self.update_pod(old, pod, observer)?;
+                self.update_pod(old, pod)?;
                 applied.updated = 1;
             }
             Event::RemovePod { uid, node } => {
-                self.remove_pod(uid, node.as_ref(), observer)?;
+                self.remove_pod(uid, node.as_ref())?;
                 applied.removed = 1;
             }
             Event::PutPending(pod) if self.has_pod_states() => {
-                self.unplace(&pod.uid, pod, applied, observer)?;
+                self.unplace(&pod.uid, pod, applied)?;
             }
-            Event::PutPending(pod) => self.put_pending(pod, observer)?,
+            Event::PutPending(pod) => self.put_pending(pod)?,
             Event::RemovePending(uid) => {
-                applied.removed = usize::from(self.remove_pending(uid, observer)?);
+                applied.removed = usize::from(self.remove_pending(uid)?);
             }
             Event::AddNode(_)
             | Event::UpdateNode(_)
             | Event::RemoveNode(_)
             | Event::AssignNode { .. }
-            | Event::UnassignNode { .. } => self.fold_node(event, applied, observer)?,
-            Event::PutObject(object) => applied.put(self.put_object(object, observer)?),
+            | Event::UnassignNode { .. } => self.fold_node(event, applied)?,
+            Event::PutObject(object) => applied.put(self.put_object(object)?),
             Event::SetGroupPhase { namespace, name, phase } => {
-                self.set_group_phase(namespace, name, *phase, observer)?;
+                self.set_group_phase(namespace, name, *phase)?;
                 applied.updated = 1;
             }
             Event::DeleteObject(key) => {
-                self.delete_object(key.kind, &key.namespace, &key.name, observer)?;
+                self.delete_object(key.kind, &key.namespace, &key.name)?;
                 applied.removed = 1;
             }
             Event::MarkForDeletion { victim, preemptor, now } => {
@@ -267,10 +251,10 @@ impl State {
             Event::UnmarkForDeletion { victim, preemptor } => {
                 self.unmark_for_deletion(victim, preemptor)?;
             }
-            Event::Expire(now) => applied.removed = self.expire(*now, observer),
-            Event::Relist(relist) => self.relist(relist, applied, observer),
+            Event::Expire(now) => applied.removed = self.expire(*now),
+            Event::Relist(relist) => self.relist(relist, applied),
             Event::Custom(event) => {
-                self.change_store(event, observer)?;
+                self.change_store(event)?;
                 applied.updated = 1;
             }
         }
@@ -282,27 +266,26 @@ impl State {
         &mut self,
         event: &Event,
         applied: &mut Applied,
-        observer: &mut impl Observer,
     ) -> Result<(), EventError> {
         match event {
             Event::AddNode(node) | Event::UpdateNode(node) => {
                 self.draft.check_node(node)?;
-                applied.put(self.put_node(node, observer));
+                applied.put(self.put_node(node));
             }
             Event::RemoveNode(name) => {
                 self.draft.check_remove_node(name)?;
-                self.remove_node(name, observer);
+                self.remove_node(name);
                 applied.removed = 1;
             }
             Event::AssignNode { node, scheduler } => {
-                self.assign_node(node, observer, |assigned| *assigned = Some(scheduler.clone()))?;
+                self.assign_node(node, |assigned| *assigned = Some(scheduler.clone()))?;
                 applied.updated = 1;
             }
             Event::UnassignNode { node, scheduler } => {
                 let release = |assigned: &mut Option<Name>| {
                     *assigned = assigned.take().filter(|name| name != scheduler);
                 };
-                self.assign_node(node, observer, release)?;
+                self.assign_node(node, release)?;
                 applied.updated = 1;
             }
             _ => {}
@@ -367,7 +350,6 @@ impl State {
         &mut self,
         pods: &[Pod],
         age: Age,
-        observer: &mut impl Observer,
     ) -> Result<(), EventError> {
         let together = |why| EventError::Together(Box::new(why));
         let mut trial = Draft::fork(self.cluster());
@@ -380,7 +362,7 @@ impl State {
         // Dropped first. Otherwise the state would copy everything that it shares with the trial.
         drop(trial);
         for pod in pods {
-            self.place(pod, None, true, observer);
+            self.place(pod, None, true);
         }
         Ok(())
     }
@@ -390,9 +372,8 @@ impl State {
         &mut self,
         plan: Box<Plan>,
         pods: &[Arc<Pod>],
-        observer: &mut impl Observer,
     ) -> Result<(), Box<Plan>> {
-        self.draft.adopt(plan, pods, |pod, slot| observer.placed(pod, slot, true))?;
+        self.draft.adopt(plan, pods)?;
         self.generation = self.draft.cluster.generation();
         Ok(())
     }
@@ -404,16 +385,15 @@ impl State {
         decided_on: Option<Generation>,
         plan: Option<Box<Plan>>,
         applied: &mut Applied,
-        observer: &mut impl Observer,
     ) -> Option<Box<Plan>> {
-        let left = match plan.map(|plan| self.adopt(plan, pods, observer)) {
+        let left = match plan.map(|plan| self.adopt(plan, pods)) {
             Some(Ok(())) => {
                 applied.added = pods.len();
                 None
             }
             other => {
                 let plan = other.and_then(Result::err);
-                self.assume_each(pods, (self.age(decided_on), plan), applied, observer)
+                self.assume_each(pods, (self.age(decided_on), plan), applied)
             }
         };
         applied.generation = self.generation;
@@ -427,7 +407,6 @@ impl State {
         pods: &[Arc<Pod>],
         (mut age, plan): (Age, Option<Box<Plan>>),
         applied: &mut Applied,
-        observer: &mut impl Observer,
     ) -> Option<Box<Plan>> {
         let (mut grafts, mut refused) = (None, None);
         if let Some(plan) = plan {
@@ -444,15 +423,13 @@ impl State {
                 self.generation = self.generation.next();
                 self.draft.begin(self.generation);
             }
-            let grafted = grafts.as_mut().and_then(|grafts| self.draft.graft(grafts, n, pod));
-            if let Some(slot) = grafted {
-                observer.placed(pod, slot, true);
+            if grafts.as_mut().is_some_and(|grafts| self.draft.graft(grafts, n, pod)) {
                 applied.added += 1;
                 continue;
             }
             match self.check_assume(&self.draft, pod, age) {
                 Ok(slot) => {
-                    self.place(pod, slot, true, observer);
+                    self.place(pod, slot, true);
                     applied.added += 1;
                 }
                 Err(why) => {
@@ -471,16 +448,15 @@ impl State {
         &mut self,
         uid: &Uid,
         node: Option<&Name>,
-        observer: &mut impl Observer,
     ) -> Result<(), EventError> {
         // With Gödel semantics, the stored node is authoritative, because the object may be older.
         let node = node.filter(|_| !self.has_pod_states());
         let known = self.check_known(uid, node, |uid| EventError::NotFound { uid })?;
         if self.draft.pod_at(known).is_some_and(|pod| pod.is_assumed()) {
             // The scheduler is still binding the pod and must learn that it was deleted.
-            self.not_pending(uid, observer);
+            self.not_pending(uid);
         }
-        self.displace(uid, known, Leaving::Deleted, observer);
+        self.displace(uid, known, Leaving::Deleted);
         Ok(())
     }
 
@@ -488,14 +464,13 @@ impl State {
     pub(super) fn remove_pending(
         &mut self,
         uid: &Uid,
-        observer: &mut impl Observer,
     ) -> Result<bool, EventError> {
         if uid.is_empty() {
             return Err(EventError::EmptyUid);
         }
-        self.not_pending(uid, observer);
+        self.not_pending(uid);
         let Some(pod_ref) = self.assumed(uid) else { return Ok(false) };
-        self.displace(uid, pod_ref, Leaving::Deleted, observer);
+        self.displace(uid, pod_ref, Leaving::Deleted);
         Ok(true)
     }
 
@@ -503,12 +478,11 @@ impl State {
         &mut self,
         uid: &Uid,
         now: Timestamp,
-        observer: &mut impl Observer,
     ) -> Result<(), EventError> {
         if uid.is_empty() {
             return Err(EventError::EmptyUid);
         }
-        self.schedule_unit_of(uid, observer)?;
+        self.schedule_unit_of(uid)?;
         if self.draft.pod(uid).is_some_and(|pod| pod.is_assumed()) {
             self.clear_deadline(uid);
             if let Some(ttl) = self.ttl {
@@ -540,7 +514,6 @@ impl State {
         &mut self,
         uid: &Uid,
         node: Option<&Name>,
-        observer: &mut impl Observer,
     ) -> Result<bool, EventError> {
         if uid.is_empty() {
             return Err(EventError::EmptyUid);
@@ -554,7 +527,7 @@ impl State {
             return Err(EventError::NotAssumed { uid: uid.clone() });
         }
         let pod_ref = pod.pod_ref();
-        self.displace(uid, pod_ref, Leaving::Withdrawn, observer);
+        self.displace(uid, pod_ref, Leaving::Withdrawn);
         Ok(true)
     }
 
@@ -562,7 +535,6 @@ impl State {
     pub(super) fn add_pod(
         &mut self,
         pod: &Pod,
-        observer: &mut impl Observer,
     ) -> Result<bool, EventError> {
         let uid = &pod.uid;
         if uid.is_empty() {
@@ -575,10 +547,10 @@ impl State {
         let known = known.map(|known| known.pod_ref());
         let slot = self.draft.check_place(pod, node_of(pod)?, known)?;
         match known {
-            None => self.place(pod, slot, false, observer),
+            None => self.place(pod, slot, false),
             Some(known) => {
                 self.clear_deadline(uid);
-                self.revise(known, pod, observer);
+                self.revise(known, pod);
             }
         }
         Ok(known.is_some())
@@ -588,7 +560,6 @@ impl State {
         &mut self,
         old: &Uid,
         pod: &Pod,
-        observer: &mut impl Observer,
     ) -> Result<(), EventError> {
         let pod_ref = self.check_known(old, None, |uid| EventError::NotAdded { uid })?;
         let Some(known) = self.draft.pod_at(pod_ref) else { return Ok(()) };
@@ -604,25 +575,25 @@ impl State {
         }
         if pod.uid == *old && self.draft.is_revision(pod_ref, pod) {
             // The pod takes as much of its node as before, so no other check can fail.
-            self.replace(pod_ref, pod, true, observer);
+            self.replace(pod_ref, pod, true);
             return Ok(());
         }
         // If the pod's removal creates a reservation, that takes over the resources of the pod.
         let leaves = pod.uid == *old || !self.draft.is_succeeded(pod_ref);
         self.draft.check_place(pod, node, leaves.then_some(pod_ref))?;
         if pod.uid == *old {
-            self.replace(pod_ref, pod, false, observer);
+            self.replace(pod_ref, pod, false);
         } else {
-            self.displace(old, pod_ref, Leaving::Deleted, observer);
-            self.place(pod, None, false, observer);
+            self.displace(old, pod_ref, Leaving::Deleted);
+            self.place(pod, None, false);
         }
         Ok(())
     }
 
     /// Replaces the object of a pod, possibly on another node. The caller has checked the new object.
-    pub(super) fn revise(&mut self, pod_ref: PodRef, pod: &Pod, observer: &mut impl Observer) {
+    pub(super) fn revise(&mut self, pod_ref: PodRef, pod: &Pod) {
         let is_revision = self.draft.is_revision(pod_ref, pod);
-        self.replace(pod_ref, pod, is_revision, observer);
+        self.replace(pod_ref, pod, is_revision);
     }
 
     /// Like [`State::revise`], for a caller that knows whether the object is a [revision](Draft::is_revision).
@@ -631,16 +602,13 @@ impl State {
         pod_ref: PodRef,
         pod: &Pod,
         is_revision: bool,
-        observer: &mut impl Observer,
     ) {
-        self.note_revised(pod_ref, pod, observer);
+        self.note_revised(pod_ref, pod);
         let given_up = self.draft.given_up(pod_ref, pod);
-        if is_revision && self.draft.revise(pod_ref, pod, false) {
-            observer.placed(pod, pod_ref.slot, false);
-        } else {
+        if !(is_revision && self.draft.revise(pod_ref, pod, false)) {
             self.draft.leave(pod_ref, Leaving::Gone);
             // A ghost is removed with its last pod, so the slot may no longer be valid.
-            self.put_on(pod, None, false, observer);
+            self.put_on(pod, None, false);
         }
         if let Some(number) = given_up {
             self.draft.release_place(number);
@@ -671,7 +639,7 @@ impl State {
         }
     }
 
-    fn expire(&mut self, now: Timestamp, observer: &mut impl Observer) -> usize {
+    fn expire(&mut self, now: Timestamp) -> usize {
         self.tick(now);
         let mut expired = 0;
         while let Some((deadline, uid)) = self.by_deadline.first().cloned() {
@@ -679,7 +647,7 @@ impl State {
                 break;
             }
             match self.draft.pod(&uid).map(|pod| pod.pod_ref()) {
-                Some(pod_ref) => self.displace(&uid, pod_ref, Leaving::Withdrawn, observer),
+                Some(pod_ref) => self.displace(&uid, pod_ref, Leaving::Withdrawn),
                 // Only assumed pods have deadlines, so this is not expected.
                 None => self.clear_deadline(&uid),
             }
@@ -694,12 +662,11 @@ impl State {
         pod: &Pod,
         known: Option<NodeSlot>,
         assumed: bool,
-        observer: &mut impl Observer,
     ) {
         if !assumed {
-            self.note_placed(pod, observer);
+            self.note_placed(pod);
         }
-        self.put_on(pod, known, assumed, observer);
+        self.put_on(pod, known, assumed);
     }
 
     fn put_on(
@@ -707,12 +674,9 @@ impl State {
         pod: &Pod,
         known: Option<NodeSlot>,
         assumed: bool,
-        observer: &mut impl Observer,
     ) {
-        if let Some(node) = &pod.node_name
-            && let Some((slot, _)) = self.draft.place(pod, node, known, assumed)
-        {
-            observer.placed(pod, slot, assumed);
+        if let Some(node) = &pod.node_name {
+            self.draft.place(pod, node, known, assumed);
         }
         if assumed && self.unfinished_ttl.is_some() {
             self.unfinished.insert(pod.uid.clone());
@@ -725,13 +689,11 @@ impl State {
         uid: &Uid,
         pod_ref: PodRef,
         leaving: Leaving,
-        observer: &mut impl Observer,
     ) {
         self.clear_deadline(uid);
-        self.note_displaced(pod_ref, observer);
+        self.note_displaced(pod_ref);
         self.draft.leave(pod_ref, leaving);
         self.draft.unmark_unless_bound(uid);
-        observer.gone(uid);
     }
 
     pub(super) fn clear_deadline(&mut self, uid: &Uid) {

@@ -11,7 +11,7 @@ use crate::log::{Applied, Event};
 use crate::model::Pod;
 use crate::snapshot::draft::{Filling, Generations, MAX_RUN, Threads};
 
-use super::lifecycle::{Observer, State};
+use super::lifecycle::State;
 
 /// The largest number of pods that are placed at once.
 pub(crate) const LONGEST_RUN: usize = MAX_RUN;
@@ -64,19 +64,18 @@ impl State {
         pods: &[Arc<Pod>],
         load: &mut Load,
         applied: &mut Applied,
-        observer: &mut impl Observer,
     ) {
         let mut at = 0;
         while let Some(pod) = pods.get(at) {
             let first = Generations::From(self.generation.next());
-            let placed = self.counted(|state| state.place_run(&pods[at..], first, load, observer));
+            let placed = self.counted(|state| state.place_run(&pods[at..], first, load));
             if placed > 0 {
                 at += placed;
                 applied.added += placed;
                 self.generation = self.cluster().generation();
                 continue;
             }
-            match self.apply(&Event::AddPod(pod.clone()), observer) {
+            match self.apply(&Event::AddPod(pod.clone())) {
                 Ok(one) => {
                     applied.added += one.added;
                     applied.updated += one.updated;
@@ -97,23 +96,20 @@ impl State {
         pods: &[P],
         generations: Generations,
         load: &mut Load,
-        observer: &mut impl Observer,
     ) -> usize {
         let len = load.run.min(pods.len());
         if load.singles > 0 || len < SHORTEST_RUN {
             load.singles = load.singles.saturating_sub(1);
             return 0;
         }
-        let slots = self.draft.place_many(&pods[..len], generations, &mut load.filling);
-        load.ran(len, slots.len());
-        for (at, (pod, slot)) in pods.iter().zip(&slots).enumerate() {
-            let pod = pod.borrow();
-            if observer.takes_notes() {
+        let placed = self.draft.place_many(&pods[..len], generations, &mut load.filling);
+        load.ran(len, placed);
+        if self.followers.is_followed() {
+            for (at, pod) in pods[..placed].iter().enumerate() {
                 self.draft.begin(generations.of(at));
-                self.note_placed(pod, observer);
+                self.note_placed(pod.borrow());
             }
-            observer.placed(pod, *slot, false);
         }
-        slots.len()
+        placed
     }
 }

@@ -16,5 +16,5 @@ pub(crate) use crate::snapshot::draft::Threads;
 pub use audit::Difference;
 pub(crate) use commit::RoomCheck;
 pub use commit::{CommitCheck, CommitPolicy};
-pub(crate) use lifecycle::{Observer, State};
+pub(crate) use lifecycle::State;
 pub(crate) use load::LONGEST_RUN;

@@ -5,17 +5,17 @@
 use std::sync::Arc;
 
 use crate::model::{
-    Change, CustomEvent, Diff, EventError, Fact, Generation, Name, Node, Object, ObjectKind, Pod,
+    Change, CustomEvent, Diff, EventError, Fact, Name, Node, Object, ObjectKind, Pod,
     Uid,
 };
 use crate::snapshot::PodRef;
 use crate::snapshot::draft::{Draft, check_amounts};
 
-use super::lifecycle::{Observer, State};
+use super::lifecycle::State;
 
 impl State {
-    fn now(&self) -> Generation {
-        self.cluster().generation()
+    pub(super) fn note(&mut self, fact: Fact) {
+        self.followers.note(self.draft.cluster.generation(), fact);
     }
 
     fn pod_at(&self, pod_ref: PodRef) -> Option<(Arc<Pod>, bool)> {
@@ -23,29 +23,29 @@ impl State {
     }
 
     /// Notes that a pod is about to be added to a node.
-    pub(super) fn note_placed(&self, pod: &Pod, observer: &mut impl Observer) {
-        if observer.takes_notes() {
+    pub(super) fn note_placed(&mut self, pod: &Pod) {
+        if self.followers.is_followed() {
             let change = Change::Pod(Diff { old: None, new: Some(Arc::new(pod.clone())) });
-            observer.note(self.now(), Fact::Changed(change));
+            self.note(Fact::Changed(change));
         }
     }
 
     /// Notes that another object of a pod is about to replace it. An assumed pod was not reported before, so it is
     /// reported as new.
-    pub(super) fn note_revised(&self, pod_ref: PodRef, pod: &Pod, observer: &mut impl Observer) {
-        if observer.takes_notes() {
+    pub(super) fn note_revised(&mut self, pod_ref: PodRef, pod: &Pod) {
+        if self.followers.is_followed() {
             let old = self.pod_at(pod_ref).filter(|(_, assumed)| !assumed).map(|(old, _)| old);
             let change = Change::Pod(Diff { old, new: Some(Arc::new(pod.clone())) });
-            observer.note(self.now(), Fact::Changed(change));
+            self.note(Fact::Changed(change));
         }
     }
 
     /// Notes that a pod is about to be removed. This includes assumed pods, because their resources become free.
-    pub(super) fn note_displaced(&self, pod_ref: PodRef, observer: &mut impl Observer) {
-        if observer.takes_notes() {
+    pub(super) fn note_displaced(&mut self, pod_ref: PodRef) {
+        if self.followers.is_followed() {
             let old = self.pod_at(pod_ref).map(|(old, _)| old);
             let change = Change::Pod(Diff { old, new: None });
-            observer.note(self.now(), Fact::Changed(change));
+            self.note(Fact::Changed(change));
         }
     }
 
@@ -64,15 +64,14 @@ impl State {
     /// Notes that a pending or assumed pod appeared or changed. An assumed pod must not be scheduled again, but its
     /// next attempt, if it cannot be bound, must see the new object. A placed pod is not noted: the object is older.
     pub(super) fn put_pending(
-        &self,
+        &mut self,
         pod: &Arc<Pod>,
-        observer: &mut impl Observer,
     ) -> Result<(), EventError> {
         self.check_pending(pod)?;
-        if observer.takes_notes() {
+        if self.followers.is_followed() {
             match self.draft.pod(&pod.uid).map(|known| known.is_assumed()) {
-                None => observer.note(self.now(), Fact::Pending(pod.clone())),
-                Some(true) => observer.note(self.now(), Fact::Assumed(pod.clone())),
+                None => self.note(Fact::Pending(pod.clone())),
+                Some(true) => self.note(Fact::Assumed(pod.clone())),
                 Some(false) => {}
             }
         }
@@ -80,34 +79,33 @@ impl State {
     }
 
     /// Notes that a pod that was pending or assumed was deleted.
-    pub(super) fn not_pending(&self, uid: &Uid, observer: &mut impl Observer) {
-        if observer.takes_notes() {
-            observer.note(self.now(), Fact::NotPending(uid.clone()));
+    pub(super) fn not_pending(&mut self, uid: &Uid) {
+        if self.followers.is_followed() {
+            self.note(Fact::NotPending(uid.clone()));
         }
     }
 
     /// Adds or replaces a node that was checked. Returns whether a Node with its name existed.
-    pub(super) fn put_node(&mut self, node: &Arc<Node>, observer: &mut impl Observer) -> bool {
+    pub(super) fn put_node(&mut self, node: &Arc<Node>) -> bool {
         let is_new = || self.cluster().node(&node.name)?.kubelet_node().map(|_| ());
         // A Node that joins an existing NMNode is reported as new, because pods may be waiting for it.
-        let is_new = observer.takes_notes() && is_new().is_none();
-        self.change_node(&node.name, is_new, observer, |draft| draft.put_node(node.clone()))
+        let is_new = self.followers.is_followed() && is_new().is_none();
+        self.change_node(&node.name, is_new, |draft| draft.put_node(node.clone()))
     }
 
     /// Removes a known node.
-    pub(super) fn remove_node(&mut self, name: &Name, observer: &mut impl Observer) {
-        self.change_node(name, false, observer, |draft| draft.remove_node(name));
+    pub(super) fn remove_node(&mut self, name: &Name) {
+        self.change_node(name, false, |draft| draft.remove_node(name));
     }
 
     /// Changes the scheduler instance that the Node and the NMNode of a node name.
     pub(super) fn assign_node(
         &mut self,
         name: &Name,
-        observer: &mut impl Observer,
         change: impl Fn(&mut Option<Name>),
     ) -> Result<(), EventError> {
         self.draft.check_assign(name)?;
-        self.change_node(name, false, observer, |draft| draft.assign_node(name, change));
+        self.change_node(name, false, |draft| draft.assign_node(name, change));
         Ok(())
     }
 
@@ -116,10 +114,9 @@ impl State {
         &mut self,
         name: &str,
         is_new: bool,
-        observer: &mut impl Observer,
         change: impl FnOnce(&mut Draft) -> R,
     ) -> R {
-        if !observer.takes_notes() {
+        if !self.followers.is_followed() {
             return change(&mut self.draft);
         }
         let listed = |state: &State| state.cluster().node(name)?.node().cloned();
@@ -133,7 +130,7 @@ impl State {
         };
         if !same {
             let change = Change::Node(Diff { old, new });
-            observer.note(self.now(), Fact::Changed(change));
+            self.note(Fact::Changed(change));
         }
         done
     }
@@ -142,17 +139,17 @@ impl State {
     pub(super) fn put_object(
         &mut self,
         object: &Object,
-        observer: &mut impl Observer,
     ) -> Result<bool, EventError> {
-        let old = observer
-            .takes_notes()
+        let old = self
+            .followers
+            .is_followed()
             .then(|| self.cluster().object(object.kind(), object.namespace(), object.name()));
-        let known = self.change_object(object.kind(), object.name(), observer, |draft| {
+        let known = self.change_object(object.kind(), object.name(), |draft| {
             draft.put_object(object)
         })?;
         if let Some(old) = old {
             let diff = Diff { old, new: Some(object.clone()) };
-            observer.note(self.now(), Fact::Changed(Change::Object(diff)));
+            self.note(Fact::Changed(Change::Object(diff)));
         }
         Ok(known)
     }
@@ -163,15 +160,14 @@ impl State {
         kind: ObjectKind,
         namespace: &str,
         name: &str,
-        observer: &mut impl Observer,
     ) -> Result<(), EventError> {
-        let old = observer.takes_notes().then(|| self.cluster().object(kind, namespace, name));
-        self.change_object(kind, name, observer, |draft| {
+        let old = self.followers.is_followed().then(|| self.cluster().object(kind, namespace, name));
+        self.change_object(kind, name, |draft| {
             draft.delete_object(kind, namespace, name)
         })?;
         if let Some(old) = old {
             let diff = Diff { old, new: None };
-            observer.note(self.now(), Fact::Changed(Change::Object(diff)));
+            self.note(Fact::Changed(Change::Object(diff)));
         }
         Ok(())
     }
@@ -180,11 +176,10 @@ impl State {
     pub(super) fn change_store(
         &mut self,
         event: &CustomEvent,
-        observer: &mut impl Observer,
     ) -> Result<(), EventError> {
         self.draft.change_store(event)?;
-        if observer.takes_notes() {
-            observer.note(self.now(), Fact::Changed(Change::Custom(event.clone())));
+        if self.followers.is_followed() {
+            self.note(Fact::Changed(Change::Custom(event.clone())));
         }
         Ok(())
     }
@@ -194,11 +189,10 @@ impl State {
         &mut self,
         kind: ObjectKind,
         name: &str,
-        observer: &mut impl Observer,
         change: impl FnOnce(&mut Draft) -> R,
     ) -> R {
         match kind.is_node_part() {
-            true => self.change_node(name, false, observer, change),
+            true => self.change_node(name, false, change),
             false => change(&mut self.draft),
         }
     }

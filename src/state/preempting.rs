@@ -5,7 +5,7 @@ use crate::snapshot::draft::Draft;
 use crate::snapshot::draft::node_of;
 use crate::snapshot::godel::Leaving;
 
-use super::lifecycle::{Age, Observer, State, other_node};
+use super::lifecycle::{Age, State, other_node};
 
 impl State {
     /// Checks the placement on a fork without the victims, then applies it, and returns the number of victims removed.
@@ -17,7 +17,6 @@ impl State {
         pod: &Pod,
         victims: &[Uid],
         age: Age,
-        observer: &mut impl Observer,
     ) -> Result<usize, EventError> {
         let node = node_of(pod)?;
         if self.draft.pod(&pod.uid).is_some() {
@@ -32,15 +31,15 @@ impl State {
         if self.has_pod_states() {
             // The pod is counted in addition to its victims.
             self.draft.check_place(pod, node, None)?;
-            self.place(pod, None, true, observer);
+            self.place(pod, None, true);
             return Ok(0);
         }
         for victim in victims {
             if let Some(pod_ref) = self.draft.pod(victim).map(|known| known.pod_ref()) {
-                self.displace(victim, pod_ref, Leaving::Deleted, observer);
+                self.displace(victim, pod_ref, Leaving::Deleted);
             }
         }
-        self.place(pod, None, true, observer);
+        self.place(pod, None, true);
         Ok(victims.len())
     }
 }

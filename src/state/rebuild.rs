@@ -10,7 +10,7 @@ use crate::model::{Change, Diff, Fact, PodState};
 use crate::snapshot::draft::Draft;
 
 use super::audit::Difference;
-use super::lifecycle::{Observer, State};
+use super::lifecycle::State;
 
 impl State {
     /// Rebuilds all data derived from objects, under the next generation. Objects, assumed pods, their deadlines and
@@ -18,7 +18,7 @@ impl State {
     ///
     /// Returns the differences that an audit of the previous state cannot find: a pod that is on two nodes stays on one
     /// of them, and a pod that no node can hold is dropped.
-    pub(crate) fn rebuild(&mut self, observer: &mut impl Observer) -> Vec<Difference> {
+    pub(crate) fn rebuild(&mut self) -> Vec<Difference> {
         let mut differences = Vec::new();
         self.generation = self.generation.next();
         let (draft, refused) = Draft::renewed(self.cluster(), self.generation);
@@ -29,12 +29,9 @@ impl State {
                 found: format!("on node {node}"),
                 expected: "another node or none".to_owned(),
             });
-            if draft.pod(&pod.uid).is_none() {
-                observer.gone(&pod.uid);
-                if observer.takes_notes() {
-                    let change = Change::Pod(Diff { old: Some(Arc::new(pod)), new: None });
-                    observer.note(self.generation, Fact::Changed(change));
-                }
+            if draft.pod(&pod.uid).is_none() && self.followers.is_followed() {
+                let change = Change::Pod(Diff { old: Some(Arc::new(pod)), new: None });
+                self.followers.note(self.generation, Fact::Changed(change));
             }
         }
         self.draft = draft;
@@ -46,11 +43,6 @@ impl State {
         let unbound =
             |uid: &_| self.draft.pod(uid).is_some_and(|pod| pod.state() == PodState::Assumed);
         self.unbound_members.retain(unbound);
-        for node in self.draft.cluster.everything() {
-            for pod in node.pods() {
-                observer.placed(&pod.to_pod(), node.slot(), pod.is_assumed());
-            }
-        }
         differences
     }
 
@@ -92,7 +84,7 @@ mod tests {
             Event::PutObject(service.into()),
         ];
         for event in events {
-            state.apply(&event, &mut ()).unwrap();
+            state.apply(&event).unwrap();
         }
         assert_eq!(state.cluster().audit(), []);
         state
@@ -101,7 +93,7 @@ mod tests {
     /// Audits the state and rebuilds it, as the writer does.
     fn audited(state: &mut State) -> Vec<Difference> {
         let mut differences = state.cluster().audit();
-        differences.extend(state.rebuild(&mut ()));
+        differences.extend(state.rebuild());
         differences
     }
 
@@ -138,15 +130,15 @@ mod tests {
         };
         let mut state = State::new(None, CommitPolicy::Unchecked).with_godel(config);
         let web = || std::sync::Arc::new(pod("web").on("n1").build());
-        state.apply(&Event::AddNode(node("n1").build().into()), &mut ()).unwrap();
-        state.apply(&Event::AssumePod { pod: web(), decided_on: None }, &mut ()).unwrap();
+        state.apply(&Event::AddNode(node("n1").build().into())).unwrap();
+        state.apply(&Event::AssumePod { pod: web(), decided_on: None }).unwrap();
         let assumed = state.cluster().pod(&web().uid).unwrap().pod_ref();
         state.damage().displace(assumed);
-        state.rebuild(&mut ());
-        state.apply(&Event::AddPod(web()), &mut ()).unwrap();
+        state.rebuild();
+        state.apply(&Event::AddPod(web())).unwrap();
         for seconds in [0, 100] {
             let expired = Event::Expire(Timestamp::from_secs(seconds));
-            assert_eq!(state.apply(&expired, &mut ()).unwrap().removed, 0);
+            assert_eq!(state.apply(&expired).unwrap().removed, 0);
         }
         assert_eq!(state.cluster().pod_count(), 1);
     }
@@ -156,7 +148,7 @@ mod tests {
         let mut state = state();
         for _ in 0..2 {
             let (before, here) = (state.cluster().made, freeing::made());
-            state.rebuild(&mut ());
+            state.rebuild();
             // The audit allocates too, and frees its memory again.
             let allocated = freeing::made().wrapping_sub(here);
             let counted = state.cluster().made.saturating_sub(before);
@@ -174,12 +166,12 @@ mod tests {
         let mut counted = 0;
         for n in 0..PODS {
             state
-                .apply(&Event::AddPod(pod(format!("p{n}")).on("n1").build().into()), &mut ())
+                .apply(&Event::AddPod(pod(format!("p{n}")).on("n1").build().into()))
                 .unwrap();
         }
         for n in 0..PODS {
             let uid = pod(format!("p{n}")).build().uid;
-            state.apply(&Event::RemovePod { uid, node: None }, &mut ()).unwrap();
+            state.apply(&Event::RemovePod { uid, node: None }).unwrap();
         }
         let horizon = state.cluster().generation();
         for round in 0..4 {
@@ -202,12 +194,12 @@ mod tests {
         let mut state = state();
         for n in 0..500 {
             state
-                .apply(&Event::AddPod(pod(format!("p{n}")).on("n1").build().into()), &mut ())
+                .apply(&Event::AddPod(pod(format!("p{n}")).on("n1").build().into()))
                 .unwrap();
         }
         for n in 0..500 {
             let uid = pod(format!("p{n}")).build().uid;
-            state.apply(&Event::RemovePod { uid, node: None }, &mut ()).unwrap();
+            state.apply(&Event::RemovePod { uid, node: None }).unwrap();
         }
         let horizon = state.cluster().generation();
         let mut settled = Vec::new();
@@ -247,9 +239,9 @@ mod tests {
     #[test]
     fn deadlines_outlive_a_rebuild() {
         let mut state = state();
-        state.rebuild(&mut ());
+        state.rebuild();
         let expired = |state: &mut State, now| {
-            state.apply(&Event::Expire(Timestamp::from_secs(now)), &mut ()).unwrap().removed
+            state.apply(&Event::Expire(Timestamp::from_secs(now))).unwrap().removed
         };
         assert_eq!(expired(&mut state, 31), 0);
         assert_eq!(expired(&mut state, 32), 1);

@@ -9,7 +9,7 @@ use crate::snapshot::draft::{Generations, Threads, node_of};
 use crate::snapshot::godel::Leaving;
 use crate::snapshot::{NodeSlot, PodInfo};
 
-use super::lifecycle::{Observer, State};
+use super::lifecycle::State;
 
 impl State {
     /// Adds, confirms or replaces the listed objects, and removes those that are not listed, except assumed pods. A
@@ -22,18 +22,17 @@ impl State {
         &mut self,
         relist: &Relist,
         applied: &mut Applied,
-        observer: &mut impl Observer,
     ) {
         match relist {
-            Relist::Pods(pods) => self.relist_pods(pods, applied, observer),
-            Relist::Nodes(nodes) => self.relist_nodes(nodes, applied, observer),
+            Relist::Pods(pods) => self.relist_pods(pods, applied),
+            Relist::Nodes(nodes) => self.relist_nodes(nodes, applied),
             Relist::Objects(kind, objects) => {
-                self.relist_objects(*kind, objects, applied, observer)
+                self.relist_objects(*kind, objects, applied)
             }
         }
     }
 
-    fn relist_pods(&mut self, pods: &[Pod], applied: &mut Applied, observer: &mut impl Observer) {
+    fn relist_pods(&mut self, pods: &[Pod], applied: &mut Applied) {
         let mut first: HashMap<&Uid, usize> = HashMap::with_capacity(pods.len());
         for (at, pod) in pods.iter().enumerate() {
             first.entry(&pod.uid).or_insert(at);
@@ -44,7 +43,7 @@ impl State {
         let mut at = 0;
         while let Some(listed) = pods.get(at) {
             // A run ends before a pod whose uid occurred in it.
-            let placed = self.place_run(&pods[at..], generation, &mut load, observer);
+            let placed = self.place_run(&pods[at..], generation, &mut load);
             if placed > 0 {
                 (at, applied.added) = (at + placed, applied.added + placed);
                 continue;
@@ -56,9 +55,9 @@ impl State {
             let outcome = match node_of(pod) {
                 _ if is_repeated => Err(listed_twice("Pod", listed.uid.to_string())),
                 Err(_) if self.has_pod_states() => self
-                    .unplace(&listed.uid, &Arc::new(listed.clone()), applied, observer)
+                    .unplace(&listed.uid, &Arc::new(listed.clone()), applied)
                     .map(|()| None),
-                _ => self.relist_pod(pod, observer),
+                _ => self.relist_pod(pod),
             };
             match outcome {
                 Ok(Some(true)) => applied.added += 1,
@@ -82,7 +81,7 @@ impl State {
             .collect();
         for uid in &missing {
             if let Some(pod_ref) = self.draft.pod(uid).map(|pod| pod.pod_ref()) {
-                self.displace(uid, pod_ref, Leaving::Deleted, observer);
+                self.displace(uid, pod_ref, Leaving::Deleted);
             }
         }
         applied.removed += missing.len();
@@ -93,7 +92,6 @@ impl State {
     pub(super) fn relist_pod(
         &mut self,
         pod: &Pod,
-        observer: &mut impl Observer,
     ) -> Result<Option<bool>, EventError> {
         let node = node_of(pod)?;
         match self.draft.pod(&pod.uid) {
@@ -101,7 +99,7 @@ impl State {
                 Err(EventError::HoldsPlace { uid: pod.uid.clone() })
             }
             Some(known) if known.is_assumed() => {
-                self.add_pod(pod, observer)?;
+                self.add_pod(pod)?;
                 Ok(Some(false))
             }
             Some(known) if is_as_listed(&known, pod) => Ok(None),
@@ -109,11 +107,11 @@ impl State {
             Some(known) => {
                 let pod_ref = known.pod_ref();
                 self.draft.check_place(pod, node, Some(pod_ref))?;
-                self.revise(pod_ref, pod, observer);
+                self.revise(pod_ref, pod);
                 Ok(Some(false))
             }
             None => {
-                self.add_pod(pod, observer)?;
+                self.add_pod(pod)?;
                 Ok(Some(true))
             }
         }
@@ -123,7 +121,6 @@ impl State {
         &mut self,
         nodes: &[Arc<Node>],
         applied: &mut Applied,
-        observer: &mut impl Observer,
     ) {
         let mut listed = Slots::default();
         let mut names: HashSet<&Name> = HashSet::with_capacity(nodes.len());
@@ -153,7 +150,7 @@ impl State {
             } else {
                 applied.added += 1;
             }
-            self.put_node(node, observer);
+            self.put_node(node);
             if slot.is_none()
                 && let Some(info) = self.cluster().any_node(&node.name)
             {
@@ -170,7 +167,7 @@ impl State {
             .map(|node| node.name().clone())
             .collect();
         for name in &missing {
-            self.remove_node(name, observer);
+            self.remove_node(name);
         }
         applied.removed += missing.len();
     }
@@ -180,7 +177,6 @@ impl State {
         kind: ObjectKind,
         objects: &[Object],
         applied: &mut Applied,
-        observer: &mut impl Observer,
     ) {
         let mut missing: BTreeMap<(String, String), ()> =
             self.cluster().object_keys(kind).into_iter().map(|key| (key, ())).collect();
@@ -192,7 +188,7 @@ impl State {
             let put = if is_of_kind && !listed.insert((object.namespace(), object.name())) {
                 Err(listed_twice(kind.as_str(), format!("{}/{}", key.0, key.1)))
             } else if is_of_kind {
-                self.put_object(object, observer)
+                self.put_object(object)
             } else {
                 Err(EventError::ObjectNotFound {
                     kind: kind.as_str().into(),
@@ -208,7 +204,7 @@ impl State {
         let has_key = |object: &Object| object.kind() == kind && !object.name().is_empty();
         if objects.iter().all(has_key) {
             for (namespace, name) in missing.keys() {
-                if self.delete_object(kind, namespace, name, observer).is_ok() {
+                if self.delete_object(kind, namespace, name).is_ok() {
                     applied.removed += 1;
                 }
             }

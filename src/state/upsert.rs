@@ -12,14 +12,13 @@ use crate::model::{EventError, Pod, PodState, Uid};
 use crate::snapshot::draft::node_of;
 use crate::snapshot::godel::Leaving;
 
-use super::lifecycle::{Observer, State};
+use super::lifecycle::State;
 
 impl State {
     pub(super) fn put_pod(
         &mut self,
         pod: &Arc<Pod>,
         applied: &mut Applied,
-        observer: &mut impl Observer,
     ) -> Result<(), EventError> {
         let uid = &pod.uid;
         if uid.is_empty() {
@@ -40,12 +39,12 @@ impl State {
             return Err(EventError::Stale { uid: uid.clone(), known: newest, given });
         }
         if pod.finished {
-            self.drop_replaced(&replaced, applied, observer);
+            self.drop_replaced(&replaced, applied);
             if is_known {
-                self.remove_pod(uid, None, observer)?;
+                self.remove_pod(uid, None)?;
                 applied.removed += 1;
             } else {
-                self.remove_pending(uid, observer)?;
+                self.remove_pending(uid)?;
             }
             return Ok(());
         }
@@ -57,8 +56,8 @@ impl State {
                 // A reservation takes over the resources of a pod that leaves one.
                 let leaving = leaving.filter(|gone| is_known || !self.draft.is_succeeded(*gone));
                 self.draft.check_place(&placed, node, leaving)?;
-                self.drop_replaced(&replaced, applied, observer);
-                match self.relist_pod(&placed, observer)? {
+                self.drop_replaced(&replaced, applied);
+                match self.relist_pod(&placed)? {
                     Some(true) => applied.added = 1,
                     Some(false) => applied.updated = 1,
                     None => {}
@@ -67,8 +66,8 @@ impl State {
             }
             Err(_) => {
                 self.check_pending(pod)?;
-                self.drop_replaced(&replaced, applied, observer);
-                self.put_unbound(pod, applied, observer)
+                self.drop_replaced(&replaced, applied);
+                self.put_unbound(pod, applied)
             }
         }
     }
@@ -79,25 +78,24 @@ impl State {
         &mut self,
         pod: &Arc<Pod>,
         applied: &mut Applied,
-        observer: &mut impl Observer,
     ) -> Result<(), EventError> {
         let is_terminating = pod.deletion_time.is_some();
         if self.has_pod_states() && !is_terminating {
-            return self.unplace(&pod.uid, pod, applied, observer);
+            return self.unplace(&pod.uid, pod, applied);
         }
         let stays_bound = self.has_pod_states();
         let leaves = self.draft.pod(&pod.uid).filter(|known| {
             !(known.is_assumed() || stays_bound && known.state() == PodState::Bound)
         });
         if let Some(pod_ref) = leaves.map(|known| known.pod_ref()) {
-            self.displace(&pod.uid, pod_ref, Leaving::Withdrawn, observer);
+            self.displace(&pod.uid, pod_ref, Leaving::Withdrawn);
             applied.removed += 1;
         }
         if is_terminating {
-            applied.removed += usize::from(self.remove_pending(&pod.uid, observer)?);
+            applied.removed += usize::from(self.remove_pending(&pod.uid)?);
             return Ok(());
         }
-        self.put_pending(pod, observer)
+        self.put_pending(pod)
     }
 
     /// Returns the other pods with the namespace and name of a pod, which therefore no longer exist. Pods without an
@@ -115,11 +113,10 @@ impl State {
         &mut self,
         replaced: &[Uid],
         applied: &mut Applied,
-        observer: &mut impl Observer,
     ) {
         for uid in replaced {
             // Each of them is known and holds no reservation, so this cannot fail.
-            applied.removed += usize::from(self.remove_pod(uid, None, observer).is_ok());
+            applied.removed += usize::from(self.remove_pod(uid, None).is_ok());
         }
     }
 }

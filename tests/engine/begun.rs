@@ -31,7 +31,7 @@ fn expired(engine: &Engine, seconds: i64) -> usize {
 }
 
 #[test]
-fn an_engine_has_the_names_and_stores_of_its_version_and_its_own_live_index_and_checks() {
+fn an_engine_has_the_names_and_stores_of_its_version_and_its_own_checks() {
     let config = Config { pod_names: true, ..Config::default() }.with_store(Licences::default());
     let (mut writer, reader) = Engine::inline(config);
     writer.add_node(node("n").cpu(1_000).build()).unwrap();
@@ -40,12 +40,11 @@ fn an_engine_has_the_names_and_stores_of_its_version_and_its_own_live_index_and_
     writer.change::<Licences>(ObjectEvent::Put(Licence("one").into())).unwrap();
     writer.publish();
     let begun = |config| Engine::at(&reader.snapshot(), config);
-    let engine = begun(Config { live_index: true, ..Config::default() });
-    let readers = engine.reader().unwrap();
-    let live = |name| readers.get_pod(&Uid::new(&format!("default/{name}"))).1;
-    let is_assumed = |name| live(name).map(|pod| pod.assumed);
+    let engine = begun(Config::default());
+    let snapshot = engine.reader().unwrap().snapshot();
+    let pod_of = |name| snapshot.pod(&Uid::new(&format!("default/{name}")));
+    let is_assumed = |name| pod_of(name).map(|pod| pod.is_assumed());
     assert_eq!(["added", "assumed", "none"].map(is_assumed), [Some(false), Some(true), None]);
-    let snapshot = readers.snapshot();
     assert_eq!(snapshot.generation(), reader.snapshot().generation());
     assert!(snapshot.pod_named("default", "added").is_some());
     assert!(snapshot.store::<Licences>().unwrap().get("", "one").is_some());

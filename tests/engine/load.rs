@@ -24,7 +24,7 @@ struct Side {
 
 impl Side {
     fn new(godel: Option<GodelConfig>) -> Side {
-        let config = Config { live_index: true, pod_names: true, godel, ..Config::default() };
+        let config = Config { pod_names: true, godel, ..Config::default() };
         let (mut writer, reader) = Engine::inline(config);
         let follower = writer.follow();
         Side { writer, reader, follower }
@@ -202,9 +202,6 @@ fn compare(seed: u64, trouble: u64, godel: Option<GodelConfig>) {
     assert_equal(&mut one, &mut other, "loaded");
     assert_eq!(held.dump(), dump);
     for pod in &pods {
-        let [found, loaded] =
-            [&one, &other].map(|side| format!("{:?}", side.reader.get_pod(&pod.uid)));
-        assert_eq!(found, loaded);
         let known = other.writer.cluster().pod(&pod.uid).is_some();
         assert_eq!(known, one.writer.cluster().pod(&pod.uid).is_some());
     }

@@ -5,9 +5,9 @@ use portolan::model::{Pod, node, pod};
 
 pub(crate) const NODES: usize = 64;
 
-/// Creates an inline engine with a live index and [`NODES`] nodes in three zones.
+/// Creates an inline engine with [`NODES`] nodes in three zones.
 pub(crate) fn engine() -> Writer {
-    let (mut writer, _) = Engine::inline(Config { live_index: true, ..Config::default() });
+    let (mut writer, _) = Engine::inline(Config::default());
     for n in 0..NODES {
         writer.add_node(node(format!("n{n}")).zone(format!("z{}", n % 3)).build()).unwrap();
     }

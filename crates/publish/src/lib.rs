@@ -1,9 +1,5 @@
-//! Publication from one writer to any number of readers: the current version, and an index of the current state.
-//!
-//! Two structures answer two questions. **Which consistent state do I decide on?** A [`Publisher`] makes a whole
-//! version current with one atomic swap, and a [`Subscription`] reads it. **Where is this one entry right now?** A
-//! [`live::LiveIndex`] answers single lookups outside any version. Both are generic over their contents and know
-//! nothing of clusters.
+//! Publication from one writer to any number of readers: a [`Publisher`] makes a whole version current with one atomic
+//! swap, and a [`Subscription`] reads it. Both are generic over their contents and know nothing of clusters.
 //!
 //! # What publication promises
 //!
@@ -80,8 +76,6 @@ mod cell;
 pub mod freeing;
 #[doc(hidden)]
 pub mod hash;
-#[cfg(feature = "left-right")]
-pub mod live;
 pub mod log;
 mod publisher;
 mod rcu;

@@ -154,16 +154,16 @@ impl Draft {
         self.cluster.godel.is_none() && self.users.is_some()
     }
 
-    /// Adds the first pods of a list, which are not assumed, and returns their slots in order. The pod after them, if
+    /// Adds the first pods of a list, which are not assumed, and returns their number. The pod after them, if
     /// there is one, has to be checked and applied alone. O(pods × log n).
     pub(crate) fn place_many<P: Borrow<Pod> + Sync>(
         &mut self,
         pods: &[P],
         generations: Generations,
         filling: &mut Filling,
-    ) -> Vec<NodeSlot> {
+    ) -> usize {
         if pods.len() > MAX_RUN || !self.places_many() || !self.has_room() {
-            return Vec::new();
+            return 0;
         }
         if filling.nodes.is_none() && pods.len() >= MAX_RUN.min(self.cluster.counts.nodes) {
             filling.nodes = Some(Nodes::of(&self.cluster));
@@ -171,7 +171,7 @@ impl Draft {
         let found = self.look_up(pods, filling);
         let by_hash = sorted_by_hash(&found, |found| found.hash, filling.threads);
         let Some((found, by_hash)) = self.run(found, by_hash, pods, filling) else {
-            return Vec::new();
+            return 0;
         };
         let pods = &pods[..found.len()];
         let here = freeing::made();
@@ -197,7 +197,7 @@ impl Draft {
         let made = numbered + in_chunks + counted;
         self.cluster.made += made.saturating_sub(freeing::made().wrapping_sub(here));
         self.begin(generations.of(pods.len() - 1));
-        found.iter().map(|found| found.slot).collect()
+        found.len()
     }
 
     /// Looks up each pod, up to the first one that may be refused, that a custom store tracks, or whose node is not

@@ -12,7 +12,7 @@ use crate::model::{Change, Diff, Fact, Timestamp};
 use crate::snapshot::Reservations;
 use crate::snapshot::draft::Effect;
 
-use crate::state::lifecycle::{Observer, State};
+use crate::state::lifecycle::State;
 
 /// The number of clocks below which stopped clocks are not pruned.
 const PRUNE_THRESHOLD: usize = 64;
@@ -91,8 +91,7 @@ impl State {
     }
 
     /// Reports the placeholder pods that appeared or disappeared because reservations were made or released.
-    pub(in crate::state) fn report_effects(&mut self, observer: &mut impl Observer) {
-        let generation = self.cluster().generation();
+    pub(in crate::state) fn report_effects(&mut self) {
         for effect in self.draft.take_effects() {
             let diff = match effect {
                 Effect::Held { pod, waits } => {
@@ -102,18 +101,12 @@ impl State {
                             self.places.prune(places);
                         }
                     }
-                    if let Some(known) = self.draft.pod(&pod.uid) {
-                        observer.placed(&pod, known.pod_ref().slot, false);
-                    }
                     Diff { old: None, new: Some(Arc::new(pod)) }
                 }
-                Effect::Freed(pod) => {
-                    observer.gone(&pod.uid);
-                    Diff { old: Some(Arc::new(pod)), new: None }
-                }
+                Effect::Freed(pod) => Diff { old: Some(Arc::new(pod)), new: None },
             };
-            if observer.takes_notes() {
-                observer.note(generation, Fact::Changed(Change::Pod(diff)));
+            if self.followers.is_followed() {
+                self.note(Fact::Changed(Change::Pod(diff)));
             }
         }
     }
@@ -141,7 +134,7 @@ mod tests {
             let ttl = Some(Duration::from_secs(60));
             let config = GodelConfig { reservations: ttl, ..GodelConfig::new("godel") };
             let mut state = State::new(None, CommitPolicy::Unchecked).with_godel(config);
-            let mut apply = |event| drop(state.apply(&event, &mut ()).unwrap());
+            let mut apply = |event| drop(state.apply(&event).unwrap());
             apply(Event::AddNode(Arc::new(node("n").build())));
             for n in 0..2_000 {
                 let gone = reserving(n);
@@ -164,7 +157,7 @@ mod tests {
             assert!(state.places.len() <= 2 + PRUNE_THRESHOLD, "{} clocks", state.places.len());
             let mut expire = |at| {
                 let event = Event::Expire(Timestamp::from_secs(at));
-                state.apply(&event, &mut ()).unwrap().removed
+                state.apply(&event).unwrap().removed
             };
             assert_eq!((expire(0), expire(60), expire(61)), (0, 0, 1));
         }

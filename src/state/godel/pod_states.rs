@@ -11,7 +11,7 @@ use crate::model::{EventError, Name, Pod, PodState, Uid};
 use crate::snapshot::godel::Leaving;
 
 use crate::snapshot::draft::node_of;
-use crate::state::lifecycle::{Observer, State, other_node};
+use crate::state::lifecycle::{State, other_node};
 
 impl State {
     /// Returns `true` if pods may be in the states given by Gödel's annotations.
@@ -27,36 +27,35 @@ impl State {
         old: &Uid,
         pod: &Arc<Pod>,
         applied: &mut Applied,
-        observer: &mut impl Observer,
     ) -> Result<(), EventError> {
         let placed = self.draft.as_placed(pod);
         let Ok(node) = node_of(&placed) else {
-            return self.unplace(old, pod, applied, observer);
+            return self.unplace(old, pod, applied);
         };
         if old.is_empty() {
             return Err(EventError::EmptyUid);
         }
         if placed.uid != *old {
-            self.supersede(old, &placed, node, applied, observer)?;
-            self.not_pending(old, observer);
+            self.supersede(old, &placed, node, applied)?;
+            self.not_pending(old);
             return Ok(());
         }
         match self.draft.pod(old) {
             None => {
-                self.add_pod(&placed, observer)?;
+                self.add_pod(&placed)?;
                 applied.added = 1;
                 return Ok(());
             }
             Some(known) if known.is_assumed() => {
-                self.add_pod(&placed, observer)?;
+                self.add_pod(&placed)?;
             }
             // Another scheduler assumed the pod, and the binder's choice of node is authoritative.
             Some(known) if known.state() == PodState::Assumed => {
                 let pod_ref = known.pod_ref();
                 self.draft.check_place(&placed, node, Some(pod_ref))?;
-                self.revise(pod_ref, &placed, observer);
+                self.revise(pod_ref, &placed);
             }
-            Some(_) => self.update_pod(old, &placed, observer)?,
+            Some(_) => self.update_pod(old, &placed)?,
         }
         applied.updated = 1;
         Ok(())
@@ -70,7 +69,6 @@ impl State {
         pod: &Pod,
         node: &Name,
         applied: &mut Applied,
-        observer: &mut impl Observer,
     ) -> Result<(), EventError> {
         let (gone, known) = (self.draft.pod(old), self.draft.pod(&pod.uid));
         for (uid, held) in [(old, gone), (&pod.uid, known)] {
@@ -88,15 +86,15 @@ impl State {
         let leaves = gone.filter(|gone| !self.draft.is_succeeded(*gone));
         self.draft.check_place(pod, node, known.or(leaves))?;
         if let Some(gone) = gone {
-            self.displace(old, gone, Leaving::Deleted, observer);
+            self.displace(old, gone, Leaving::Deleted);
         }
         // The removal may have moved the pod within the list of its node's pods.
         match self.draft.pod(&pod.uid).map(|known| known.pod_ref()) {
             Some(known) => {
                 self.clear_deadline(&pod.uid);
-                self.revise(known, pod, observer);
+                self.revise(known, pod);
             }
-            None => self.place(pod, None, false, observer),
+            None => self.place(pod, None, false),
         }
         if gone.is_some() || known.is_some() {
             applied.updated = 1;
@@ -114,7 +112,6 @@ impl State {
         old: &Uid,
         pod: &Arc<Pod>,
         applied: &mut Applied,
-        observer: &mut impl Observer,
     ) -> Result<(), EventError> {
         if old.is_empty() {
             return Err(EventError::EmptyUid);
@@ -128,7 +125,7 @@ impl State {
         });
         if let Some(pod_ref) = leaves.map(|known| known.pod_ref()) {
             let leaving = if is_renewed { Leaving::Deleted } else { Leaving::Withdrawn };
-            self.displace(old, pod_ref, leaving, observer);
+            self.displace(old, pod_ref, leaving);
             applied.removed += 1;
         }
         if is_known {
@@ -136,8 +133,8 @@ impl State {
             self.draft.unmark(&pod.uid);
         }
         if is_renewed {
-            self.not_pending(old, observer);
+            self.not_pending(old);
         }
-        self.put_pending(pod, observer)
+        self.put_pending(pod)
     }
 }

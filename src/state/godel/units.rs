@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::model::{EventError, Name, Object, ObjectKind, Pod, PodGroup, PodGroupPhase, Uid};
 
-use crate::state::lifecycle::{Observer, State};
+use crate::state::lifecycle::State;
 
 /// The namespace and name of a pod group.
 type Group = (Name, Name);
@@ -61,7 +61,6 @@ impl State {
         namespace: &str,
         name: &str,
         phase: PodGroupPhase,
-        observer: &mut impl Observer,
     ) -> Result<(), EventError> {
         let Some(known) = self.cluster().objects().pod_groups.get(namespace, name) else {
             return Err(EventError::ObjectNotFound {
@@ -70,7 +69,7 @@ impl State {
             });
         };
         let group = PodGroup { phase: Some(phase), ..PodGroup::clone(known) };
-        self.put_object(&Object::from(group), observer).map(drop)
+        self.put_object(&Object::from(group)).map(drop)
     }
 
     fn keeps_unit_status(&self) -> bool {
@@ -83,7 +82,6 @@ impl State {
     pub(in crate::state) fn schedule_unit_of(
         &mut self,
         uid: &Uid,
-        observer: &mut impl Observer,
     ) -> Result<(), EventError> {
         if !self.keeps_unit_status() {
             return Ok(());
@@ -101,7 +99,7 @@ impl State {
         if required == 0 || bound < required {
             return Ok(());
         }
-        self.set_group_phase(&group.0, &group.1, PodGroupPhase::Scheduled, observer)
+        self.set_group_phase(&group.0, &group.1, PodGroupPhase::Scheduled)
     }
 
     /// Records whether a pod that is on a node, or whose object changed there, is an unbound member of a group.

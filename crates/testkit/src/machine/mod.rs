@@ -130,7 +130,7 @@ impl Machine {
             naive = naive.with_godel(godel.clone());
         }
         let config =
-            Config { assumed_ttl: ttl, live_index: true, godel, commit_check, ..Config::default() };
+            Config { assumed_ttl: ttl, godel, commit_check, ..Config::default() };
         let (writer, reader) = Engine::inline(config);
         Machine { compare, writer, reader, naive, held: Vec::new(), forks: Vec::new(), step: 0 }
     }
@@ -210,20 +210,13 @@ impl Machine {
         }
     }
 
-    /// Publishes, and asserts that readers and the live index see exactly the published version.
+    /// Publishes, and asserts that readers see exactly the published version.
     fn publish(&mut self) {
         let generation = self.writer.publish();
         let version = self.reader.pin();
         assert_eq!(version.generation(), generation);
-        if !self.compare.is_due(self.step, 16) {
-            return;
-        }
-        assert_eq!(version.dump(), self.writer.cluster().dump());
-        for uid in (0..16).map(uid) {
-            let (known, live) = self.reader.get_pod(&uid);
-            assert_eq!(known, generation, "no reader blocks the live index");
-            let pod = version.pod(&uid).map(|pod| (pod.node().slot(), pod.is_assumed()));
-            assert_eq!(live.map(|pod| (pod.slot, pod.assumed)), pod, "{uid}");
+        if self.compare.is_due(self.step, 16) {
+            assert_eq!(version.dump(), self.writer.cluster().dump());
         }
     }
 
