@@ -36,7 +36,7 @@
 //! | kube-scheduler | portolan |
 //! |---|---|
 //! | `PreFilterPlugin`, `FilterPlugin` | [`Plugin::pre_filter`] returns a [`Filter`], or skips |
-//! | `PreFilterExtensions` | [`Incremental::extend`], [`Incremental::add_pod`], [`Incremental::remove_pod`]; for all plugins, [`Filters::extend`] |
+//! | `PreFilterExtensions` | [`Filter::extend`], [`Filter::add_pod`], [`Filter::remove_pod`]; for all plugins, [`Filters::extend`] |
 //! | `PreFilterResult` | [`PreFilter::Only`] |
 //! | `RunFilterPluginsWithNominatedPods` | [`Filters::filter_with_nominated`], with the handle's [`Nominator`] |
 //! | `PostFilterPlugin`, `NominatingInfo` | [`Plugin::post_filter`], [`Nomination`] |
@@ -160,7 +160,7 @@ pub use crate::framework::preemption;
 pub use crate::framework::{
     Actions, Assumed, AttemptResult, Bind, BindingFuture, ClusterEvent, Code, Cycle, CycleState,
     Diagnosis, EXTENDER, Evaluation, Evaluations, EventResource, Eviction, Extender, ExtenderError,
-    ExtenderFilter, ExtenderVictims, Feasible, Filter, Filters, Handle, Hint, Incremental,
+    ExtenderFilter, ExtenderVictims, Feasible, Filter, Filters, Handle, Hint,
     Interest, MAX_EXTENDER_SCORE, MAX_NODE_SCORE, MIN_NODE_SCORE, NodeScore, Nomination, Nominator,
     Notes, Panicked, Panics, Partition, Permit, Plugin, PluginInfo, PluginSet, PodGroups,
     PodInPreBind, PodVolumes, Point, PreFilter, PreFlight, PreScore, Preferred, QueuedPod,

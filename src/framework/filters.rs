@@ -13,7 +13,7 @@ use super::recorder::{Step, Watch, timed_step};
 use super::runtime::Entry;
 use super::status::code;
 use super::{
-    Code, Cycle, Filter, Framework, Incremental, Panics, PreFilter, Reads, Reasons, Status,
+    Code, Cycle, Filter, Framework, Panics, PreFilter, Reads, Reasons, Status,
 };
 
 /// The filters of all plugins for one pod, as [`Framework::pre_filter`] returns them.
@@ -70,11 +70,9 @@ pub(super) struct Judge<'a> {
     rejected: NodeCount,
 }
 
-/// A filter that this set owns, a copy that follows pod changes, or a filter borrowed from the original of an extended
-/// set.
+/// A filter that this set owns, or one borrowed from the original of an extended set.
 enum Held<'a> {
     Own(Box<dyn Filter + 'a>),
-    Copied(Box<dyn Incremental + 'a>),
     Shared(&'a dyn Filter),
 }
 
@@ -82,9 +80,9 @@ enum Held<'a> {
 pub(crate) struct Sums<'f> {
     filters: &'f Filters<'f>,
     /// The filters before the first one that reads [`Reads::Pods`], each with whether it reads [`Reads::Amounts`].
-    each: Vec<(&'f Judge<'f>, &'f dyn Incremental, bool)>,
+    each: Vec<(&'f Judge<'f>, &'f dyn Filter, bool)>,
     /// The first filter that reads [`Reads::Pods`]. If there is none, `each` contains all filters.
-    by_pods: Option<(&'f Judge<'f>, &'f dyn Incremental)>,
+    by_pods: Option<(&'f Judge<'f>, &'f dyn Filter)>,
 }
 
 /// The verdict of the filters on a node without some of its pods.
@@ -131,7 +129,6 @@ impl<'a> Held<'a> {
     fn get(&self) -> &(dyn Filter + 'a) {
         match self {
             Held::Own(filter) => &**filter,
-            Held::Copied(filter) => &**filter,
             Held::Shared(filter) => *filter,
         }
     }
@@ -368,14 +365,14 @@ impl<'a> Filters<'a> {
         let mut rejected = None;
         let each = self.each.iter().map(|judge| {
             let extended = judge.guard("PreFilterExtension", |filter| {
-                Ok(filter.incremental().and_then(|filter| filter.extend()))
+                Ok(filter.extend())
             });
             let own = extended.unwrap_or_else(|status| {
                 rejected.get_or_insert(judge.failed(status));
                 None
             });
             Judge {
-                filter: own.map_or_else(|| Held::Shared(judge.filter.get()), Held::Copied),
+                filter: own.map_or_else(|| Held::Shared(judge.filter.get()), Held::Own),
                 rejected: NodeCount::default(),
                 ..*judge
             }
@@ -398,7 +395,7 @@ impl<'a> Filters<'a> {
             let mut sums = Sums { filters: self, each: Vec::new(), by_pods: None };
             for judge in &self.each {
                 plugin.set(judge.plugin);
-                let filter = judge.filter.get().incremental()?;
+                let filter = judge.filter.get();
                 match filter.reads() {
                     Reads::Anything => return None,
                     Reads::Pods if sums.by_pods.is_none() => sums.by_pods = Some((judge, filter)),
@@ -438,11 +435,11 @@ impl<'a> Filters<'a> {
     fn update_each(
         &mut self,
         (step, verb): (Step, &str),
-        mut change: impl FnMut(&mut dyn Incremental) -> Result<(), Status>,
+        mut change: impl FnMut(&mut (dyn Filter + 'a)) -> Result<(), Status>,
     ) -> Result<(), Status> {
         for judge in &mut self.each {
             let (plugin, watch) = (judge.plugin, self.watch);
-            let Held::Copied(filter) = &mut judge.filter else { continue };
+            let Held::Own(filter) = &mut judge.filter else { continue };
             watch.ask((plugin, step), code, || change(&mut **filter)).map_err(|status| {
                 status.failed(plugin, format_args!("running {verb} on PreFilter plugin {plugin:?}"))
             })?;
@@ -647,7 +644,7 @@ impl Sums<'_> {
     fn first_rejection<R>(
         &self,
         node: NodeInfo<'_>,
-        mut ask: impl FnMut(&Judge<'_>, &dyn Incremental) -> Option<R>,
+        mut ask: impl FnMut(&Judge<'_>, &dyn Filter) -> Option<R>,
     ) -> Without<R> {
         if self.filters.nominated_to(node).is_some() {
             return Without::Unknown;

@@ -179,10 +179,9 @@ impl Framework {
             match (status.code, &lower) {
                 (Code::UnschedulableAndUnresolvable, _) | (Code::Unschedulable, None) => true,
                 (Code::Unschedulable, Some(lower)) => {
-                    let sums = filter.incremental().filter(|sums| {
-                        lower.is_plain() && matches!(sums.reads(), Reads::Node | Reads::Amounts)
-                    });
-                    sums.is_some_and(|sums| !sums.passes_without(node, &lower.freed()))
+                    lower.is_plain()
+                        && matches!(filter.reads(), Reads::Node | Reads::Amounts)
+                        && !filter.passes_without(node, &lower.freed())
                 }
                 _ => false,
             }

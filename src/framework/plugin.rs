@@ -134,7 +134,7 @@ impl PluginInfo {
 
     /// Declares that the plugin's verdict on a node depends only on the node and the pod's template: not on other
     /// nodes, other objects or the time. If its PreFilter rejects pods or names nodes, that depends on the template
-    /// alone.
+    /// alone, and so do the answers of its PreScore.
     ///
     /// The scheduler caches the verdicts of local plugins until the node changes, and their scores too if these need no
     /// normalization. Pods that name their node are not cached. If the verdicts depend on other data nevertheless,
@@ -399,7 +399,7 @@ pub trait Plugin: Send + Sync {
     /// An answer `Skip` or [`PreScore::All`], and every answer of a [local](PluginInfo::local) plugin, also holds after
     /// more pods of the template were placed, and for other feasible nodes. If all plugins do, a
     /// [batch](crate::Scheduler::schedule_batch) prepares them once for pods of one template in a row. The
-    /// default is `false`. The answer depends on the cluster and the pod's template alone.
+    /// default is `false`; local plugins are not asked. The answer depends on the cluster and the pod's template alone.
     fn treats_template_alike(&self, _pod: &Pod, _cluster: &Cluster) -> bool {
         false
     }
@@ -538,9 +538,9 @@ impl<'a> ScoredNodes<'a> {
 pub enum Reads {
     /// None: the verdict does not depend on the node's pods.
     Node,
-    /// The number of pods and the sums of their requests: see [`Incremental::filter_without`].
+    /// The number of pods and the sums of their requests: see [`Filter::filter_without`].
     Amounts,
-    /// Other data of the pods, which is visible on a fork. [`Incremental::add_pod`] and [`Incremental::remove_pod`]
+    /// Other data of the pods, which is visible on a fork. [`Filter::add_pod`] and [`Filter::remove_pod`]
     /// must not fail, because they are not called for the pods of a node that other filters reject.
     Pods,
     /// Unknown data: preemption tries every node on a fork.
@@ -674,37 +674,25 @@ pub trait Filter: Send + Sync {
         None
     }
 
-    /// Returns the filter as [`Incremental`] if it implements that trait. Preemption then need not try every node on a
-    /// fork.
-    fn incremental(&self) -> Option<&dyn Incremental> {
-        None
-    }
-}
-
-/// A [`Filter`] whose verdicts can follow hypothetical changes of a node's pods, for preemption and for nominated pods
-/// (`PreFilterExtensions`).
-///
-/// All methods have defaults. A filter that does not implement this trait is treated as reading [`Reads::Anything`].
-pub trait Incremental: Filter {
     /// Returns which data of a node's pods the verdicts depend on. The default is [`Reads::Anything`].
     fn reads(&self) -> Reads {
         Reads::Anything
     }
 
     /// Returns why the node would be rejected without some pods that request `freed` in total, or `None` if it would
-    /// pass: the result of [`Filter::filter`] on a fork without these pods. Called only if [`Incremental::reads`]
+    /// pass: the result of [`Filter::filter`] on a fork without these pods. Called only if [`Filter::reads`]
     /// returns [`Reads::Node`] or [`Reads::Amounts`]. The default ignores `freed`, which is right for [`Reads::Node`].
     fn filter_without(&self, node: NodeInfo<'_>, _freed: &Freed<'_>) -> Option<Status> {
         self.filter(node)
     }
 
-    /// Returns whether [`Incremental::filter_without`] returns `None`. Override it if that is faster than creating a
+    /// Returns whether [`Filter::filter_without`] returns `None`. Override it if that is faster than creating a
     /// status.
     fn passes_without(&self, node: NodeInfo<'_>, freed: &Freed<'_>) -> bool {
         self.filter_without(node, freed).is_none()
     }
 
-    /// Returns whether [`Incremental::filter_without`] returns `None`, and adds the reasons to `reasons` if it does
+    /// Returns whether [`Filter::filter_without`] returns `None`, and adds the reasons to `reasons` if it does
     /// not. Override it if that is faster than creating a status: preemption calls it on each node that may pass.
     ///
     /// # Errors
@@ -727,16 +715,16 @@ pub trait Incremental: Filter {
     }
 
     /// Returns why the node of these pods would be rejected without them, or `None` if it would pass or if that is not
-    /// known: the result of [`Filter::filter`] on a fork. Called only if [`Incremental::reads`] returns
+    /// known: the result of [`Filter::filter`] on a fork. Called only if [`Filter::reads`] returns
     /// [`Reads::Pods`], before a node is tried on a fork. The default is `None`.
     fn rejection_without(&self, _victims: Victims<'_>) -> Option<Status> {
         None
     }
 
-    /// Returns a copy of the filter that [`Incremental::add_pod`] and [`Incremental::remove_pod`] may change
+    /// Returns a copy of the filter that [`Filter::add_pod`] and [`Filter::remove_pod`] may change
     /// (`CycleState.Clone`). Returns `None` if verdicts depend only on the node passed to [`Filter::filter`], so that
     /// the filter need not follow changes. The default is `None`.
-    fn extend<'s>(&'s self) -> Option<Box<dyn Incremental + 's>> {
+    fn extend<'s>(&'s self) -> Option<Box<dyn Filter + 's>> {
         None
     }
 
@@ -761,23 +749,16 @@ pub trait Incremental: Filter {
     }
 
     /// Returns the lanes of `rejected`, all of which the filter rejects, that may pass without some of their pods:
-    /// those whose status is [`Code::Unschedulable`].
+    /// those whose status is [`Code::Unschedulable`]. With [`Reads::Node`] there are none.
     fn resolvable(&self, cluster: &Cluster, chunk: &Chunk, rejected: u64) -> u64 {
-        unschedulable(cluster, chunk, rejected, |node| self.filter(node))
+        if self.reads() == Reads::Node {
+            return 0;
+        }
+        each_lane(rejected, |lane| {
+            let status = cluster.node_in(chunk, lane).and_then(|node| self.filter(node));
+            status.is_some_and(|status| status.code == Code::Unschedulable)
+        })
     }
-}
-
-/// Returns the lanes of `rejected` whose status is `Unschedulable`.
-pub(super) fn unschedulable(
-    cluster: &Cluster,
-    chunk: &Chunk,
-    rejected: u64,
-    status: impl Fn(NodeInfo<'_>) -> Option<Status>,
-) -> u64 {
-    each_lane(rejected, |lane| {
-        let status = cluster.node_in(chunk, lane).and_then(&status);
-        status.is_some_and(|status| status.code == Code::Unschedulable)
-    })
 }
 
 /// Scores nodes for one pod (`ScorePlugin.Score`). Returned by [`Plugin::pre_score`], read by any number of threads,

@@ -145,14 +145,7 @@ impl<'a> Rejections<'a> {
             found[rejected.id as usize] |= match rejected.by {
                 By::Unschedulable => lanes,
                 By::Filter(at) => {
-                    let ask = |filter: &dyn Filter| {
-                        Ok(match filter.incremental() {
-                            Some(filter) => filter.resolvable(cluster, chunk, lanes),
-                            None => {
-                                unschedulable(cluster, chunk, lanes, |node| filter.filter(node))
-                            }
-                        })
-                    };
+                    let ask = |filter: &dyn Filter| Ok(filter.resolvable(cluster, chunk, lanes));
                     // If the plugin panics, its nodes count as unresolvable, so that no pod is preempted for them.
                     filters.each[at].guard(FILTER, ask).unwrap_or(0)
                 }

@@ -596,9 +596,8 @@ impl Framework {
         let scores = self.pre_score_order().map(|(entry, ..)| entry);
         let panics = self.handle.panics();
         filters.chain(scores).all(|Entry { plugin, info, .. }| {
-            panics.guard_or(info.name, "TreatsTemplateAlike", false, || {
-                plugin.treats_template_alike(pod, cluster)
-            })
+            let ask = || plugin.treats_template_alike(pod, cluster);
+            info.is_local || panics.guard_or(info.name, "TreatsTemplateAlike", false, ask)
         })
     }
 

@@ -33,10 +33,6 @@ impl Plugin for NodeResourcesBalancedAllocation {
         PluginInfo::new("NodeResourcesBalancedAllocation", &[Point::PreScore, Point::Score]).local()
     }
 
-    fn treats_template_alike(&self, _: &Pod, _: &Cluster) -> bool {
-        true
-    }
-
     fn pre_score<'a>(
         &'a self,
         cycle: Cycle<'a>,

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use crate::framework::dispatch::{self, Asked, Usage};
 use crate::framework::{
-    Code, Cycle, Feasible, Filter, Incremental, Plugin, PluginInfo, Point, PreFilter, PreScore,
+    Code, Cycle, Feasible, Filter, Plugin, PluginInfo, Point, PreFilter, PreScore,
     Reads, Reasons, Score, ScoreKernel, Status, each_lane,
 };
 use crate::model::{Name, Pod, PodClass, Resources, is_extended};
@@ -94,10 +94,6 @@ impl Plugin for NodeResourcesFit {
         PluginInfo::new(NAME, &[Point::PreFilter, Point::Filter, Point::PreScore, Point::Score])
             .events(hints::fit::EVENTS)
             .local()
-    }
-
-    fn treats_template_alike(&self, _: &Pod, _: &Cluster) -> bool {
-        true
     }
 
     fn queueing_hint(
@@ -347,12 +343,6 @@ impl Filter for Room<'_> {
         Ok(passed)
     }
 
-    fn incremental(&self) -> Option<&dyn Incremental> {
-        Some(self)
-    }
-}
-
-impl Incremental for Room<'_> {
     fn reads(&self) -> Reads {
         match self.class {
             PodClass::Guaranteed => Reads::Amounts,

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use crate::framework::{
-    Code, Cycle, Feasible, Filter, Incremental, Plugin, PluginInfo, Point, PreFilter, PreScore,
+    Code, Cycle, Feasible, Filter, Plugin, PluginInfo, Point, PreFilter, PreScore,
     Reads, Reasons, Score, ScoredNodes, Status, dispatch, each_run,
 };
 use crate::model::{
@@ -570,12 +570,6 @@ impl Filter for Rules<'_> {
         self.version
     }
 
-    fn incremental(&self) -> Option<&dyn Incremental> {
-        Some(self)
-    }
-}
-
-impl Incremental for Rules<'_> {
     fn reads(&self) -> Reads {
         Reads::Pods
     }
@@ -597,7 +591,7 @@ impl Incremental for Rules<'_> {
         is_excluded.then(|| Status::new(Code::Unschedulable, NAME, ANTI_AFFINITY))
     }
 
-    fn extend<'s>(&'s self) -> Option<Box<dyn Incremental + 's>> {
+    fn extend<'s>(&'s self) -> Option<Box<dyn Filter + 's>> {
         Some(Box::new(self.clone()))
     }
 

@@ -1,7 +1,7 @@
 //! Features that nodes declare (nodedeclaredfeatures/nodedeclaredfeatures.go).
 
 use crate::framework::{
-    Cycle, Filter, Incremental, Plugin, PluginInfo, Point, PreFilter, Reads, Status,
+    Cycle, Filter, Plugin, PluginInfo, Point, PreFilter, Reads, Status,
 };
 use crate::model::{Name, Pod};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
@@ -24,10 +24,6 @@ impl Plugin for NodeDeclaredFeatures {
         PluginInfo::new(NAME, &[Point::PreFilter, Point::Filter])
             .events(hints::nodes::FEATURES)
             .local()
-    }
-
-    fn treats_template_alike(&self, _: &Pod, _: &Cluster) -> bool {
-        true
     }
 
     fn queueing_hint(
@@ -59,19 +55,8 @@ impl Filter for Needed<'_> {
         Some(REASON)
     }
 
-    fn incremental(&self) -> Option<&dyn Incremental> {
-        Some(self)
-    }
-}
-
-impl Incremental for Needed<'_> {
     fn reads(&self) -> Reads {
         Reads::Node
-    }
-
-    /// Evicting pods does not change the verdict on a node.
-    fn resolvable(&self, _: &Cluster, _: &Chunk, _: u64) -> u64 {
-        0
     }
 }
 

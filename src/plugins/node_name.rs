@@ -2,7 +2,7 @@
 
 use super::hints;
 use crate::framework::{
-    Code, Cycle, Filter, Incremental, Plugin, PluginInfo, Point, PreFilter, Reads, Status,
+    Code, Cycle, Filter, Plugin, PluginInfo, Point, PreFilter, Reads, Status,
 };
 use crate::model::{Name, Pod};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
@@ -20,10 +20,6 @@ struct Named<'a>(&'a Name);
 impl Plugin for NodeName {
     fn info(&self) -> PluginInfo {
         PluginInfo::new(NAME, &[Point::Filter]).events(hints::nodes::NODE_NAME).local()
-    }
-
-    fn treats_template_alike(&self, _: &Pod, _: &Cluster) -> bool {
-        true
     }
 
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
@@ -45,18 +41,7 @@ impl Filter for Named<'_> {
         Some(REASON)
     }
 
-    fn incremental(&self) -> Option<&dyn Incremental> {
-        Some(self)
-    }
-}
-
-impl Incremental for Named<'_> {
     fn reads(&self) -> Reads {
         Reads::Node
-    }
-
-    /// Evicting pods does not change the verdict on a node.
-    fn resolvable(&self, _: &Cluster, _: &Chunk, _: u64) -> u64 {
-        0
     }
 }

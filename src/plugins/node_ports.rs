@@ -2,7 +2,7 @@
 
 use super::hints::{self, ClusterEvent, Hint};
 use crate::framework::{
-    Code, Cycle, Filter, Incremental, Plugin, PluginInfo, Point, PreFilter, Reads, Status,
+    Code, Cycle, Filter, Plugin, PluginInfo, Point, PreFilter, Reads, Status,
 };
 use crate::model::{HostPort, Pod};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
@@ -22,10 +22,6 @@ impl Plugin for NodePorts {
         PluginInfo::new(NAME, &[Point::PreFilter, Point::Filter])
             .events(hints::nodes::PORTS)
             .local()
-    }
-
-    fn treats_template_alike(&self, _: &Pod, _: &Cluster) -> bool {
-        true
     }
 
     fn queueing_hint(
@@ -68,12 +64,6 @@ impl Filter for Wanted<'_> {
         Some(REASON)
     }
 
-    fn incremental(&self) -> Option<&dyn Incremental> {
-        Some(self)
-    }
-}
-
-impl Incremental for Wanted<'_> {
     fn reads(&self) -> Reads {
         Reads::Pods
     }

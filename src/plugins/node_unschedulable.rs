@@ -4,7 +4,7 @@ use std::cell::LazyCell;
 
 use super::hints::{self, ClusterEvent, Hint};
 use crate::framework::{
-    Code, Cycle, Filter, Incremental, Plugin, PluginInfo, Point, PreFilter, Reads, Status,
+    Code, Cycle, Filter, Plugin, PluginInfo, Point, PreFilter, Reads, Status,
     each_lane,
 };
 use crate::model::{Launcher, Pod, Taint, TaintEffect};
@@ -27,10 +27,6 @@ fn cordon() -> Taint {
 impl Plugin for NodeUnschedulable {
     fn info(&self) -> PluginInfo {
         PluginInfo::new(NAME, &[Point::Filter]).events(hints::nodes::TAINTS).local()
-    }
-
-    fn treats_template_alike(&self, _: &Pod, _: &Cluster) -> bool {
-        true
     }
 
     fn queueing_hint(
@@ -73,18 +69,7 @@ impl Filter for NotCordoned {
         Some(REASON)
     }
 
-    fn incremental(&self) -> Option<&dyn Incremental> {
-        Some(self)
-    }
-}
-
-impl Incremental for NotCordoned {
     fn reads(&self) -> Reads {
         Reads::Node
-    }
-
-    /// Evicting pods does not change the verdict on a node.
-    fn resolvable(&self, _: &Cluster, _: &Chunk, _: u64) -> u64 {
-        0
     }
 }

@@ -2,7 +2,7 @@
 
 use super::hints::{self, ClusterEvent, Hint};
 use crate::framework::{
-    Code, Cycle, Feasible, Filter, Incremental, Plugin, PluginInfo, Point, PreFilter, PreScore,
+    Code, Cycle, Feasible, Filter, Plugin, PluginInfo, Point, PreFilter, PreScore,
     Reads, Score, ScoredNodes, Status, each_lane, each_same, normalize_to_largest,
 };
 use crate::model::{Launcher, Pod, PodSpec, Taint, TaintEffect, Toleration};
@@ -44,10 +44,6 @@ impl Plugin for TaintToleration {
         PluginInfo::new(NAME, &[Point::Filter, Point::PreScore, Point::Score])
             .events(hints::nodes::TAINTS)
             .local()
-    }
-
-    fn treats_template_alike(&self, _: &Pod, _: &Cluster) -> bool {
-        true
     }
 
     fn queueing_hint(
@@ -129,19 +125,8 @@ impl Filter for Tolerated<'_> {
         Some(REASON)
     }
 
-    fn incremental(&self) -> Option<&dyn Incremental> {
-        Some(self)
-    }
-}
-
-impl Incremental for Tolerated<'_> {
     fn reads(&self) -> Reads {
         Reads::Node
-    }
-
-    /// Evicting pods does not change the verdict on a node.
-    fn resolvable(&self, _: &Cluster, _: &Chunk, _: u64) -> u64 {
-        0
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::framework::{
-    Assumed, Code, Cycle, Filter, Handle, Incremental, Plugin, PluginInfo, PodVolumes, Point,
+    Assumed, Code, Cycle, Filter, Handle, Plugin, PluginInfo, PodVolumes, Point,
     PreFilter, PreFlight, Reads, Status, VolumeBinder,
 };
 use crate::model::{
@@ -359,18 +359,7 @@ impl Filter for Claims<'_> {
         (!reasons.is_empty()).then_some(Status { code, plugin: NAME, reasons })
     }
 
-    fn incremental(&self) -> Option<&dyn Incremental> {
-        Some(self)
-    }
-}
-
-impl Incremental for Claims<'_> {
     fn reads(&self) -> Reads {
         Reads::Node
-    }
-
-    /// Evicting pods does not change the verdict on a node.
-    fn resolvable(&self, _: &Cluster, _: &Chunk, _: u64) -> u64 {
-        0
     }
 }

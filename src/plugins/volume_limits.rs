@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::framework::{
-    Code, Cycle, Filter, Incremental, Plugin, PluginInfo, Point, PreFilter, Reads, Status,
+    Code, Cycle, Filter, Plugin, PluginInfo, Point, PreFilter, Reads, Status,
 };
 use crate::model::{CsiNode, InTreePlugin, Name, PersistentVolumeClaim, Pod, VolumeSource};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
@@ -179,12 +179,6 @@ impl Filter for Limited {
         Some(TOO_MANY)
     }
 
-    fn incremental(&self) -> Option<&dyn Incremental> {
-        Some(self)
-    }
-}
-
-impl Incremental for Limited {
     fn reads(&self) -> Reads {
         Reads::Pods
     }

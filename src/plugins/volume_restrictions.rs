@@ -1,7 +1,7 @@
 //! Volumes that pods cannot share (volumerestrictions/volume_restrictions.go).
 
 use crate::framework::{
-    Code, Cycle, Filter, Incremental, Plugin, PluginInfo, Point, PreFilter, Reads, Status,
+    Code, Cycle, Filter, Plugin, PluginInfo, Point, PreFilter, Reads, Status,
 };
 use crate::model::{AccessMode, Name, Pod, VolumeSource};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
@@ -132,17 +132,11 @@ impl Filter for Restricted<'_> {
         }
     }
 
-    fn incremental(&self) -> Option<&dyn Incremental> {
-        Some(self)
-    }
-}
-
-impl Incremental for Restricted<'_> {
     fn reads(&self) -> Reads {
         Reads::Pods
     }
 
-    fn extend<'s>(&'s self) -> Option<Box<dyn Incremental + 's>> {
+    fn extend<'s>(&'s self) -> Option<Box<dyn Filter + 's>> {
         Some(Box::new(self.clone()))
     }
 

@@ -1,7 +1,7 @@
 //! Zones of volumes (volumezone/volume_zone.go).
 
 use crate::framework::{
-    Cycle, Filter, Incremental, Plugin, PluginInfo, Point, PreFilter, Reads, Status,
+    Cycle, Filter, Plugin, PluginInfo, Point, PreFilter, Reads, Status,
 };
 use crate::model::{Launcher, Node, Pod, VolumeBindingMode, VolumeSource};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
@@ -117,18 +117,7 @@ impl Filter for Zones<'_> {
         Some(REASON)
     }
 
-    fn incremental(&self) -> Option<&dyn Incremental> {
-        Some(self)
-    }
-}
-
-impl Incremental for Zones<'_> {
     fn reads(&self) -> Reads {
         Reads::Node
-    }
-
-    /// Evicting pods does not change the verdict on a node.
-    fn resolvable(&self, _: &Cluster, _: &Chunk, _: u64) -> u64 {
-        0
     }
 }

@@ -11,7 +11,7 @@ use portolan::model::{Generation, Name, Pod, PodBuilder, PodGroup, Timestamp, Ui
 use portolan::plugin::{
     Actions, AttemptResult, Bind, ClusterEvent, Code, Cycle, DefaultBinder, DefaultPreemption,
     Diagnosis, EventResource, Eviction, Feasible, Filter, GangScheduling, Handle, Hint,
-    Incremental, NodeResourcesFit, Nomination, Permit, Plugin, PluginInfo, Point, PreFilter,
+    NodeResourcesFit, Nomination, Permit, Plugin, PluginInfo, Point, PreFilter,
     PreFlight, PreScore, PrioritySort, QueuedPod, Reads, Recorder, Score, ScoredNodes, Status,
     Step,
 };
@@ -320,18 +320,12 @@ impl Filter for Part {
         None
     }
 
-    fn incremental(&self) -> Option<&dyn Incremental> {
-        Some(self)
-    }
-}
-
-impl Incremental for Part {
     fn reads(&self) -> Reads {
         self.bomb.touch(At::Reads, &self.pod);
         Reads::Anything
     }
 
-    fn extend<'s>(&'s self) -> Option<Box<dyn Incremental + 's>> {
+    fn extend<'s>(&'s self) -> Option<Box<dyn Filter + 's>> {
         self.bomb.touch(At::Extend, &self.pod);
         Some(Box::new(Part { bomb: self.bomb.clone(), pod: self.pod.clone() }))
     }
@@ -686,12 +680,6 @@ impl Filter for OnceFilter<'_> {
         None
     }
 
-    fn incremental(&self) -> Option<&dyn Incremental> {
-        Some(self)
-    }
-}
-
-impl Incremental for OnceFilter<'_> {
     fn reads(&self) -> Reads {
         Reads::Amounts
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use portolan::cache::{Chunk, Cluster, Fork};
 use portolan::model::Pod;
 use portolan::plugin::{
-    Code, Cycle, CycleState, Evaluation, Feasible, Filter, Handle, Incremental, Nomination, Plugin,
+    Code, Cycle, CycleState, Evaluation, Feasible, Filter, Handle, Nomination, Plugin,
     Point, PreFilter, PreScore, Reasons, Status,
 };
 use portolan::{Algorithm, Decision, Failure, FitError, Framework, plugin};
@@ -107,9 +107,7 @@ fn same_filter(name: &str, filter: &dyn Filter, (cluster, chunk): (&Cluster, &Ch
             status.is_some_and(|status| status.code == Code::Unschedulable)
         });
         let resolvable = resolvable.fold(0, |lanes, lane| lanes | 1_u64 << lane);
-        if let Some(filter) = filter.incremental() {
-            assert_eq!(filter.resolvable(cluster, chunk, rejected), resolvable, "{name}");
-        }
+        assert_eq!(filter.resolvable(cluster, chunk, rejected), resolvable, "{name}");
     }
 }
 
@@ -215,7 +213,7 @@ pub fn incremental_filters_equal_rebuilt(
             continue;
         };
         let before = rejections(&*filter, cluster);
-        let mut incremental = filter.incremental().and_then(|filter| filter.extend());
+        let mut incremental = filter.extend();
         let mut fork = cluster.fork();
         for step in 0..steps {
             if !add_or_remove_pod(draw, &mut fork, incremental.as_deref_mut(), step) {
@@ -243,7 +241,7 @@ pub fn incremental_filters_equal_rebuilt(
 fn add_or_remove_pod<'a>(
     draw: &mut Draw<'_>,
     fork: &mut Fork,
-    incremental: Option<&mut (dyn Incremental + 'a)>,
+    incremental: Option<&mut (dyn Filter + 'a)>,
     step: usize,
 ) -> bool {
     let at = draw.below(fork.len().max(1) as u64) as usize;

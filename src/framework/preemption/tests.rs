@@ -6,7 +6,7 @@ use proptest_derive::Arbitrary;
 use super::dry_run::{DryRun, Found};
 use crate::cache::{Config, Engine, Writer};
 use crate::framework::{
-    Code, Cycle, CycleState, Diagnosis, Filter, Framework, Incremental, Plugin, PluginInfo, Point,
+    Code, Cycle, CycleState, Diagnosis, Filter, Framework, Plugin, PluginInfo, Point,
     PreFilter, Status, Without,
 };
 use crate::model::{
@@ -252,13 +252,7 @@ impl Filter for Fails {
         None
     }
 
-    fn incremental(&self) -> Option<&dyn Incremental> {
-        Some(self)
-    }
-}
-
-impl Incremental for Fails {
-    fn extend<'s>(&'s self) -> Option<Box<dyn Incremental + 's>> {
+    fn extend<'s>(&'s self) -> Option<Box<dyn Filter + 's>> {
         Some(Box::new(Fails))
     }
 

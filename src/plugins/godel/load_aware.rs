@@ -7,7 +7,7 @@
 //! versions have no clock.
 
 use crate::framework::{
-    Code, Cycle, Feasible, Filter, Incremental, Plugin, PluginInfo, Point, PreFilter, PreScore,
+    Code, Cycle, Feasible, Filter, Plugin, PluginInfo, Point, PreFilter, PreScore,
     Reads, Score, Status,
 };
 use crate::model::{Bytes, MilliCpu, NonZero, Pod, PodClass, Template, Usage};
@@ -72,10 +72,6 @@ impl LoadAware {
 impl Plugin for LoadAware {
     fn info(&self) -> PluginInfo {
         PluginInfo::new(NAME, &[Point::Filter, Point::Score]).events(hints::nodes::LOADS).local()
-    }
-
-    fn treats_template_alike(&self, _: &Pod, _: &Cluster) -> bool {
-        true
     }
 
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
@@ -162,19 +158,9 @@ impl Filter for Threshold {
         Some(Status::new(Code::UnschedulableAndUnresolvable, NAME, reason))
     }
 
-    fn incremental(&self) -> Option<&dyn Incremental> {
-        Some(self)
-    }
-}
-
-impl Incremental for Threshold {
     /// Evicting pods does not change the measurements.
     fn reads(&self) -> Reads {
         Reads::Node
-    }
-
-    fn resolvable(&self, _: &Cluster, _: &Chunk, _: u64) -> u64 {
-        0
     }
 }
 

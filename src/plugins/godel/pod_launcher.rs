@@ -1,7 +1,7 @@
 //! Launchers of pods (Gödel: plugins/podlauncher/pod_launcher.go).
 
 use crate::framework::{
-    Code, Cycle, Filter, Incremental, Plugin, PluginInfo, Point, PreFilter, Status, each_lane,
+    Code, Cycle, Filter, Plugin, PluginInfo, Point, PreFilter, Status, each_lane,
 };
 use crate::model::{Launcher, Pod};
 use crate::plugins::hints::{self, ClusterEvent, Hint};
@@ -22,10 +22,6 @@ struct Launched(Launcher);
 impl Plugin for PodLauncher {
     fn info(&self) -> PluginInfo {
         PluginInfo::new(NAME, &[Point::Filter]).events(hints::nodes::LAUNCHERS).local()
-    }
-
-    fn treats_template_alike(&self, _: &Pod, _: &Cluster) -> bool {
-        true
     }
 
     fn queueing_hint(
@@ -83,14 +79,7 @@ impl Filter for Launched {
         Some(self.reason())
     }
 
-    fn incremental(&self) -> Option<&dyn Incremental> {
-        Some(self)
-    }
-}
-
-impl Incremental for Launched {
-    /// Evicting pods does not change the verdict on a node.
-    fn resolvable(&self, _: &Cluster, _: &Chunk, _: u64) -> u64 {
-        0
+    fn reads(&self) -> Reads {
+        Reads::Node
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::framework::{Code, Cycle, Filter, Incremental, Reads, Reasons, Status};
+use crate::framework::{Code, Cycle, Filter, Reads, Reasons, Status};
 use crate::model::Pod;
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
@@ -189,17 +189,11 @@ impl Filter for Skew<'_> {
         Ok(passed)
     }
 
-    fn incremental(&self) -> Option<&dyn Incremental> {
-        Some(self)
-    }
-}
-
-impl Incremental for Skew<'_> {
     fn reads(&self) -> Reads {
         Reads::Pods
     }
 
-    fn extend<'s>(&'s self) -> Option<Box<dyn Incremental + 's>> {
+    fn extend<'s>(&'s self) -> Option<Box<dyn Filter + 's>> {
         Some(Box::new(self.clone()))
     }
 

@@ -13,7 +13,7 @@ use portolan::model::{
     LabelSelector, Name, Object, Pod, PodAffinityTerm, PodSpec, Taint, TaintEffect, Template,
     Workload,
 };
-use portolan::plugin::{Cycle, CycleState, Incremental, Point, PreFilter, Status};
+use portolan::plugin::{Cycle, CycleState, Filter, Point, PreFilter, Status};
 
 use super::finding::{Findings, Kind};
 use super::nodes::Placed;
@@ -223,7 +223,7 @@ fn check_group(
         Ok(PreFilter::Skip) | Err(_) => return,
     };
     for (pod, stripped, node) in pods {
-        let status = match filter.incremental().and_then(|filter| filter.extend()) {
+        let status = match filter.extend() {
             Some(counts) => without_pod(counts, cluster, stripped, *node),
             None => filter.filter(*node),
         };
@@ -235,7 +235,7 @@ fn check_group(
 
 /// The verdict on the pod's node in a cluster without the pod.
 fn without_pod(
-    mut counts: Box<dyn Incremental + '_>,
+    mut counts: Box<dyn Filter + '_>,
     cluster: &Cluster,
     pod: &Pod,
     node: NodeInfo<'_>,
