@@ -7,10 +7,8 @@ use portolan_publish::{Publisher, Versioned};
 use rayon::prelude::*;
 
 use crate::log::{Applied, Event, Follower, Outcome, Relist};
-use crate::model::{
-    EventError, Fact, Generation, Name, Node, Object, ObjectKind, Pod, Timestamp, Uid,
-};
-use crate::snapshot::{Cluster, NodeInfo, NodeSlot, Snapshot, Store};
+use crate::model::{EventError, Generation, Name, Node, Object, ObjectKind, Pod, Timestamp, Uid};
+use crate::snapshot::{Cluster, NodeInfo, Snapshot, Store};
 use crate::state::{Difference, LONGEST_RUN, State, Threads};
 use crate::sync::mutated;
 

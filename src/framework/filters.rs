@@ -12,9 +12,7 @@ use super::nominator::OnNode;
 use super::recorder::{Step, Watch, timed_step};
 use super::runtime::Entry;
 use super::status::code;
-use super::{
-    Code, Cycle, Filter, Framework, Panics, PreFilter, Reads, Reasons, Status,
-};
+use super::{Code, Cycle, Filter, Framework, Panics, PreFilter, Reads, Reasons, Status};
 
 /// The filters of all plugins for one pod, as [`Framework::pre_filter`] returns them.
 ///
@@ -364,9 +362,7 @@ impl<'a> Filters<'a> {
         // If a filter fails to copy itself, it would miss pod changes, so the copy rejects every node.
         let mut rejected = None;
         let each = self.each.iter().map(|judge| {
-            let extended = judge.guard("PreFilterExtension", |filter| {
-                Ok(filter.extend())
-            });
+            let extended = judge.guard("PreFilterExtension", |filter| Ok(filter.extend()));
             let own = extended.unwrap_or_else(|status| {
                 rejected.get_or_insert(judge.failed(status));
                 None

@@ -69,8 +69,8 @@ pub use hints::QueueingHints;
 pub use nominator::Nominator;
 pub use panics::{Panicked, Panics};
 pub use plugin::{
-    Bind, Feasible, Filter, Nomination, Permit, Plugin, PluginInfo, PreFilter,
-    PreFlight, PreScore, Reads, Score, ScoredNodes,
+    Bind, Feasible, Filter, Nomination, Permit, Plugin, PluginInfo, PreFilter, PreFlight, PreScore,
+    Reads, Score, ScoredNodes,
 };
 pub(crate) use plugin::{ScoreKernel, each_lane, each_run, each_same, normalize_to_largest};
 pub use pod_groups::PodGroups;

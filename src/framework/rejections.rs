@@ -10,7 +10,6 @@ use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 use super::extender::ExtenderVerdicts;
 use super::filters::{FILTER, Filters};
-use super::plugin::unschedulable;
 use super::{Code, Filter, FitError, Reasons, Status};
 
 /// The rejections of all nodes.

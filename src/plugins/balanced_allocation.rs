@@ -4,7 +4,7 @@ use crate::framework::dispatch::{self, Asked, Usage};
 use crate::framework::{
     Cycle, Feasible, Plugin, PluginInfo, Point, PreScore, Score, ScoreKernel, Status, each_lane,
 };
-use crate::model::{Pod, PodClass};
+use crate::model::PodClass;
 use crate::snapshot::{Chunk, Cluster, Column, NodeInfo, balanced};
 
 use super::scored::{self, ResourceWeight, Scored, is_default};

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 
 use crate::framework::dispatch::{self, Asked, Usage};
 use crate::framework::{
-    Code, Cycle, Feasible, Filter, Plugin, PluginInfo, Point, PreFilter, PreScore,
-    Reads, Reasons, Score, ScoreKernel, Status, each_lane,
+    Code, Cycle, Feasible, Filter, Plugin, PluginInfo, Point, PreFilter, PreScore, Reads, Reasons,
+    Score, ScoreKernel, Status, each_lane,
 };
 use crate::model::{Name, Pod, PodClass, Resources, is_extended};
 use crate::snapshot::{Chunk, Cluster, Column, Freed, LANES, NodeInfo};

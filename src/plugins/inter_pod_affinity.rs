@@ -3,17 +3,17 @@
 use std::cell::Cell;
 
 use crate::framework::{
-    Code, Cycle, Feasible, Filter, Plugin, PluginInfo, Point, PreFilter, PreScore,
-    Reads, Reasons, Score, ScoredNodes, Status, dispatch, each_run,
+    Code, Cycle, Feasible, Filter, Plugin, PluginInfo, Point, PreFilter, PreScore, Reads, Reasons,
+    Score, ScoredNodes, Status, dispatch, each_run,
 };
 use crate::model::{
     Generation, LabelLookup, Labels, Pod, PodAffinity, PodAffinityTerm, PodSpec, Template,
     WeightedPodAffinityTerm,
 };
-use crate::snapshot::{Chunk, Cluster, Column, InLane, LANES, Lineage, NodeInfo, Victims};
+use crate::snapshot::{Chunk, Cluster, Column, InLane, LANES, NodeInfo, Victims};
 
 use super::hints::{self, ClusterEvent, Hint};
-use super::ledger::{Ledger, Part, Remembered};
+use super::ledger::{FEW, Ledger, Part, Remembered, Selection};
 use super::topology::{Decided, Domain, Keys, Sums};
 
 /// Rejects nodes whose topology domain lacks pods that the pod's required affinity needs, or contains pods that are
@@ -34,8 +34,9 @@ struct ForTemplate {
     near: Ledger,
     apart: Ledger,
     preferred: Ledger,
-    excluding: Contributing,
-    preferring: Contributing,
+    /// The numbers of the templates of existing pods whose terms contribute, sorted.
+    excluding: Selection<Vec<u32>>,
+    preferring: Selection<Vec<u32>>,
 }
 
 impl Default for InterPodAffinity {
@@ -160,38 +161,16 @@ fn add_by_labels(
     }
 }
 
-/// The templates of existing pods whose terms contribute to a count.
-#[derive(Default)]
-struct Contributing {
-    /// The templates with affinity and the namespaces for which `numbers` holds.
-    of: Option<(Lineage, u64, Generation)>,
-    /// Sorted.
-    numbers: Vec<u32>,
-}
-
-/// The largest number of chunks whose templates are asked one by one. If more chunks are counted, a pass over all
-/// templates is worth its cost, and serves later cycles until templates with affinity come or go.
-const FEW: usize = 4;
-
-impl Contributing {
-    fn is_current(&self, cluster: &Cluster) -> bool {
-        let is_same = |(lineage, stamp, read): &(Lineage, u64, Generation)| {
-            (*stamp, *read) == (cluster.affine_stamp(), reads(cluster)) && lineage.includes(cluster)
-        };
-        self.of.as_ref().is_some_and(is_same)
-    }
-}
-
 /// Counts what the terms of existing pods contribute.
 struct Terms<'c> {
-    contributing: &'c mut Contributing,
+    contributing: &'c mut Selection<Vec<u32>>,
     decided: Decided<Shares>,
     /// The number of chunks that were counted.
     visited: &'c Cell<usize>,
 }
 
 impl<'c> Terms<'c> {
-    fn new(contributing: &'c mut Contributing, visited: &'c Cell<usize>) -> Terms<'c> {
+    fn new(contributing: &'c mut Selection<Vec<u32>>, visited: &'c Cell<usize>) -> Terms<'c> {
         Terms { contributing, decided: Decided::default(), visited }
     }
 
@@ -205,13 +184,13 @@ impl<'c> Terms<'c> {
         mut share: impl FnMut(&Template, &mut Keys) -> Shares,
     ) {
         self.visited.update(|visited| visited + 1);
-        let is_current = self.contributing.is_current(cluster);
+        let (stamp, reads) = (cluster.affine_stamp(), reads(cluster));
+        let is_current = self.contributing.is_current(cluster, stamp, reads);
         if !is_current && self.visited.get() > FEW {
             let all = cluster.affine_templates();
             let found = all.filter(|(_, template)| !share(template, keys).is_empty());
             let numbers = found.map(|(number, _)| number).collect();
-            let of = Some((cluster.lineage(), cluster.affine_stamp(), reads(cluster)));
-            *self.contributing = Contributing { of, numbers };
+            *self.contributing = Selection::new(cluster, stamp, reads, numbers);
         }
         let decided = &mut self.decided;
         let mut visit = |number: u32, held: &[InLane]| {
@@ -223,8 +202,8 @@ impl<'c> Terms<'c> {
         };
         if !is_current && self.visited.get() <= FEW {
             chunk.tally(cluster).affine().for_each(|(number, held)| visit(number, held));
-        } else if !self.contributing.numbers.is_empty() {
-            chunk.tally(cluster).each_affine_of(&self.contributing.numbers, visit);
+        } else if !self.contributing.all.is_empty() {
+            chunk.tally(cluster).each_affine_of(&self.contributing.all, visit);
         }
     }
 }

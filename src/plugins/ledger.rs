@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::framework::ByTemplate;
 use crate::model::{Generation, Template};
-use crate::snapshot::{Chunk, Cluster, Followed, PerChunk};
+use crate::snapshot::{Chunk, Cluster, Followed, Lineage, PerChunk};
 
 use super::topology::{Domain, Keys};
 
@@ -136,6 +136,31 @@ impl Ledger {
         }
         new.0.clear();
         self.spare = new;
+    }
+}
+
+/// The largest number of chunks whose templates or label sets are asked one by one. If more chunks are counted, a pass
+/// over all templates or label sets is worth its cost, and serves later cycles until some of them come or go.
+pub(super) const FEW: usize = 4;
+
+/// Which templates or label sets of a version count.
+#[derive(Default)]
+pub(super) struct Selection<T> {
+    /// The lineage, the stamp of the templates or label sets, and the generation of the objects for which `all` holds.
+    of: Option<(Lineage, u64, Generation)>,
+    pub(super) all: T,
+}
+
+impl<T> Selection<T> {
+    pub(super) fn new(cluster: &Cluster, stamp: u64, reads: Generation, all: T) -> Selection<T> {
+        Selection { of: Some((cluster.lineage(), stamp, reads)), all }
+    }
+
+    pub(super) fn is_current(&self, cluster: &Cluster, stamp: u64, reads: Generation) -> bool {
+        let is_same = |(lineage, of, read): &(Lineage, u64, Generation)| {
+            (*of, *read) == (stamp, reads) && lineage.includes(cluster)
+        };
+        self.of.as_ref().is_some_and(is_same)
     }
 }
 

@@ -1,10 +1,8 @@
 //! Features that nodes declare (nodedeclaredfeatures/nodedeclaredfeatures.go).
 
-use crate::framework::{
-    Cycle, Filter, Plugin, PluginInfo, Point, PreFilter, Reads, Status,
-};
+use crate::framework::{Cycle, Filter, Plugin, PluginInfo, Point, PreFilter, Reads, Status};
 use crate::model::{Name, Pod};
-use crate::snapshot::{Chunk, Cluster, NodeInfo};
+use crate::snapshot::{Cluster, NodeInfo};
 
 use super::hints::{self, ClusterEvent, Hint};
 use super::volumes::never;

@@ -1,11 +1,9 @@
 //! Pods that name a node (nodename/node_name.go).
 
 use super::hints;
-use crate::framework::{
-    Code, Cycle, Filter, Plugin, PluginInfo, Point, PreFilter, Reads, Status,
-};
-use crate::model::{Name, Pod};
-use crate::snapshot::{Chunk, Cluster, NodeInfo};
+use crate::framework::{Code, Cycle, Filter, Plugin, PluginInfo, Point, PreFilter, Reads, Status};
+use crate::model::Name;
+use crate::snapshot::NodeInfo;
 
 /// Rejects all nodes other than the one that the pod names.
 #[doc(hidden)]

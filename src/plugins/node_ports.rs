@@ -1,9 +1,7 @@
 //! Host ports (nodeports/node_ports.go).
 
 use super::hints::{self, ClusterEvent, Hint};
-use crate::framework::{
-    Code, Cycle, Filter, Plugin, PluginInfo, Point, PreFilter, Reads, Status,
-};
+use crate::framework::{Code, Cycle, Filter, Plugin, PluginInfo, Point, PreFilter, Reads, Status};
 use crate::model::{HostPort, Pod};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 

@@ -4,8 +4,7 @@ use std::cell::LazyCell;
 
 use super::hints::{self, ClusterEvent, Hint};
 use crate::framework::{
-    Code, Cycle, Filter, Plugin, PluginInfo, Point, PreFilter, Reads, Status,
-    each_lane,
+    Code, Cycle, Filter, Plugin, PluginInfo, Point, PreFilter, Reads, Status, each_lane,
 };
 use crate::model::{Launcher, Pod, Taint, TaintEffect};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};

@@ -2,8 +2,8 @@
 
 use super::hints::{self, ClusterEvent, Hint};
 use crate::framework::{
-    Code, Cycle, Feasible, Filter, Plugin, PluginInfo, Point, PreFilter, PreScore,
-    Reads, Score, ScoredNodes, Status, each_lane, each_same, normalize_to_largest,
+    Code, Cycle, Feasible, Filter, Plugin, PluginInfo, Point, PreFilter, PreScore, Reads, Score,
+    ScoredNodes, Status, each_lane, each_same, normalize_to_largest,
 };
 use crate::model::{Launcher, Pod, PodSpec, Taint, TaintEffect, Toleration};
 use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo, lanes};

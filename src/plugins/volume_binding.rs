@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::framework::{
-    Assumed, Code, Cycle, Filter, Handle, Plugin, PluginInfo, PodVolumes, Point,
-    PreFilter, PreFlight, Reads, Status, VolumeBinder,
+    Assumed, Code, Cycle, Filter, Handle, Plugin, PluginInfo, PodVolumes, Point, PreFilter,
+    PreFlight, Reads, Status, VolumeBinder,
 };
 use crate::model::{
     ClaimReference, Launcher, Name, Node, PersistentVolume, PersistentVolumeClaim, Pod,
     StorageClass, VolumeBindingMode,
 };
-use crate::snapshot::{Chunk, Cluster, NodeInfo};
+use crate::snapshot::{Cluster, NodeInfo};
 
 use super::hints::{self, ClusterEvent, Hint};
 use super::volumes::{claim, is_for, is_reached, never, not_found, uses, volume};

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::framework::{
-    Code, Cycle, Filter, Plugin, PluginInfo, Point, PreFilter, Reads, Status,
-};
+use crate::framework::{Code, Cycle, Filter, Plugin, PluginInfo, Point, PreFilter, Reads, Status};
 use crate::model::{CsiNode, InTreePlugin, Name, PersistentVolumeClaim, Pod, VolumeSource};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 

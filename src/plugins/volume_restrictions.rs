@@ -1,8 +1,6 @@
 //! Volumes that pods cannot share (volumerestrictions/volume_restrictions.go).
 
-use crate::framework::{
-    Code, Cycle, Filter, Plugin, PluginInfo, Point, PreFilter, Reads, Status,
-};
+use crate::framework::{Code, Cycle, Filter, Plugin, PluginInfo, Point, PreFilter, Reads, Status};
 use crate::model::{AccessMode, Name, Pod, VolumeSource};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 

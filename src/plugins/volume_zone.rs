@@ -1,10 +1,8 @@
 //! Zones of volumes (volumezone/volume_zone.go).
 
-use crate::framework::{
-    Cycle, Filter, Plugin, PluginInfo, Point, PreFilter, Reads, Status,
-};
+use crate::framework::{Cycle, Filter, Plugin, PluginInfo, Point, PreFilter, Reads, Status};
 use crate::model::{Launcher, Node, Pod, VolumeBindingMode, VolumeSource};
-use crate::snapshot::{Chunk, Cluster, NodeInfo};
+use crate::snapshot::{Cluster, NodeInfo};
 
 use super::hints::{self, ClusterEvent, Hint};
 use super::volumes::{claim, never, not_found, uses, volume};

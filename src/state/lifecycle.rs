@@ -173,11 +173,7 @@ impl State {
         outcome.map(|()| applied)
     }
 
-    fn fold(
-        &mut self,
-        event: &Event,
-        applied: &mut Applied,
-    ) -> Result<(), EventError> {
+    fn fold(&mut self, event: &Event, applied: &mut Applied) -> Result<(), EventError> {
         match event {
             Event::AssumePod { pod, decided_on } => {
                 let age = match (self.age(*decided_on), decided_on) {
@@ -262,11 +258,7 @@ impl State {
     }
 
     /// Folds an event of a node.
-    fn fold_node(
-        &mut self,
-        event: &Event,
-        applied: &mut Applied,
-    ) -> Result<(), EventError> {
+    fn fold_node(&mut self, event: &Event, applied: &mut Applied) -> Result<(), EventError> {
         match event {
             Event::AddNode(node) | Event::UpdateNode(node) => {
                 self.draft.check_node(node)?;
@@ -346,11 +338,7 @@ impl State {
 
     /// Assumes each pod on top of the pods before it. All pods are tried on a fork first, so that a rejection has no
     /// effect.
-    fn assume_all(
-        &mut self,
-        pods: &[Pod],
-        age: Age,
-    ) -> Result<(), EventError> {
+    fn assume_all(&mut self, pods: &[Pod], age: Age) -> Result<(), EventError> {
         let together = |why| EventError::Together(Box::new(why));
         let mut trial = Draft::fork(self.cluster());
         for pod in pods {
@@ -368,11 +356,7 @@ impl State {
     }
 
     /// Makes a plan the current state, if it starts at the state before this event and has exactly these placements.
-    fn adopt(
-        &mut self,
-        plan: Box<Plan>,
-        pods: &[Arc<Pod>],
-    ) -> Result<(), Box<Plan>> {
+    fn adopt(&mut self, plan: Box<Plan>, pods: &[Arc<Pod>]) -> Result<(), Box<Plan>> {
         self.draft.adopt(plan, pods)?;
         self.generation = self.draft.cluster.generation();
         Ok(())
@@ -444,11 +428,7 @@ impl State {
         grafts.map(|grafts| grafts.finish(&self.draft)).or(refused)
     }
 
-    pub(super) fn remove_pod(
-        &mut self,
-        uid: &Uid,
-        node: Option<&Name>,
-    ) -> Result<(), EventError> {
+    pub(super) fn remove_pod(&mut self, uid: &Uid, node: Option<&Name>) -> Result<(), EventError> {
         // With Gödel semantics, the stored node is authoritative, because the object may be older.
         let node = node.filter(|_| !self.has_pod_states());
         let known = self.check_known(uid, node, |uid| EventError::NotFound { uid })?;
@@ -461,10 +441,7 @@ impl State {
     }
 
     /// Removes a pending pod, and returns `true` if it was assumed.
-    pub(super) fn remove_pending(
-        &mut self,
-        uid: &Uid,
-    ) -> Result<bool, EventError> {
+    pub(super) fn remove_pending(&mut self, uid: &Uid) -> Result<bool, EventError> {
         if uid.is_empty() {
             return Err(EventError::EmptyUid);
         }
@@ -474,11 +451,7 @@ impl State {
         Ok(true)
     }
 
-    fn finish_binding(
-        &mut self,
-        uid: &Uid,
-        now: Timestamp,
-    ) -> Result<(), EventError> {
+    fn finish_binding(&mut self, uid: &Uid, now: Timestamp) -> Result<(), EventError> {
         if uid.is_empty() {
             return Err(EventError::EmptyUid);
         }
@@ -510,11 +483,7 @@ impl State {
         self.deadlines.insert(uid, deadline);
     }
 
-    fn forget(
-        &mut self,
-        uid: &Uid,
-        node: Option<&Name>,
-    ) -> Result<bool, EventError> {
+    fn forget(&mut self, uid: &Uid, node: Option<&Name>) -> Result<bool, EventError> {
         if uid.is_empty() {
             return Err(EventError::EmptyUid);
         }
@@ -532,10 +501,7 @@ impl State {
     }
 
     /// Adds a pod, and returns `true` if that confirmed an assumed pod.
-    pub(super) fn add_pod(
-        &mut self,
-        pod: &Pod,
-    ) -> Result<bool, EventError> {
+    pub(super) fn add_pod(&mut self, pod: &Pod) -> Result<bool, EventError> {
         let uid = &pod.uid;
         if uid.is_empty() {
             return Err(EventError::EmptyUid);
@@ -556,11 +522,7 @@ impl State {
         Ok(known.is_some())
     }
 
-    pub(super) fn update_pod(
-        &mut self,
-        old: &Uid,
-        pod: &Pod,
-    ) -> Result<(), EventError> {
+    pub(super) fn update_pod(&mut self, old: &Uid, pod: &Pod) -> Result<(), EventError> {
         let pod_ref = self.check_known(old, None, |uid| EventError::NotAdded { uid })?;
         let Some(known) = self.draft.pod_at(pod_ref) else { return Ok(()) };
         if known.is_assumed() {
@@ -597,12 +559,7 @@ impl State {
     }
 
     /// Like [`State::revise`], for a caller that knows whether the object is a [revision](Draft::is_revision).
-    fn replace(
-        &mut self,
-        pod_ref: PodRef,
-        pod: &Pod,
-        is_revision: bool,
-    ) {
+    fn replace(&mut self, pod_ref: PodRef, pod: &Pod, is_revision: bool) {
         self.note_revised(pod_ref, pod);
         let given_up = self.draft.given_up(pod_ref, pod);
         if !(is_revision && self.draft.revise(pod_ref, pod, false)) {
@@ -657,24 +614,14 @@ impl State {
         expired + self.expire_places(now)
     }
 
-    pub(super) fn place(
-        &mut self,
-        pod: &Pod,
-        known: Option<NodeSlot>,
-        assumed: bool,
-    ) {
+    pub(super) fn place(&mut self, pod: &Pod, known: Option<NodeSlot>, assumed: bool) {
         if !assumed {
             self.note_placed(pod);
         }
         self.put_on(pod, known, assumed);
     }
 
-    fn put_on(
-        &mut self,
-        pod: &Pod,
-        known: Option<NodeSlot>,
-        assumed: bool,
-    ) {
+    fn put_on(&mut self, pod: &Pod, known: Option<NodeSlot>, assumed: bool) {
         if let Some(node) = &pod.node_name {
             self.draft.place(pod, node, known, assumed);
         }
@@ -684,12 +631,7 @@ impl State {
         self.count_member(pod, assumed);
     }
 
-    pub(super) fn displace(
-        &mut self,
-        uid: &Uid,
-        pod_ref: PodRef,
-        leaving: Leaving,
-    ) {
+    pub(super) fn displace(&mut self, uid: &Uid, pod_ref: PodRef, leaving: Leaving) {
         self.clear_deadline(uid);
         self.note_displaced(pod_ref);
         self.draft.leave(pod_ref, leaving);

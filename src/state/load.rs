@@ -59,12 +59,7 @@ impl State {
     }
 
     /// Adds pods, each as an [`Event::AddPod`] of its own. O(pods × log n).
-    pub(crate) fn load_pods(
-        &mut self,
-        pods: &[Arc<Pod>],
-        load: &mut Load,
-        applied: &mut Applied,
-    ) {
+    pub(crate) fn load_pods(&mut self, pods: &[Arc<Pod>], load: &mut Load, applied: &mut Applied) {
         let mut at = 0;
         while let Some(pod) = pods.get(at) {
             let first = Generations::From(self.generation.next());

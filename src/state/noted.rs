@@ -5,8 +5,7 @@
 use std::sync::Arc;
 
 use crate::model::{
-    Change, CustomEvent, Diff, EventError, Fact, Name, Node, Object, ObjectKind, Pod,
-    Uid,
+    Change, CustomEvent, Diff, EventError, Fact, Name, Node, Object, ObjectKind, Pod, Uid,
 };
 use crate::snapshot::PodRef;
 use crate::snapshot::draft::{Draft, check_amounts};
@@ -63,10 +62,7 @@ impl State {
 
     /// Notes that a pending or assumed pod appeared or changed. An assumed pod must not be scheduled again, but its
     /// next attempt, if it cannot be bound, must see the new object. A placed pod is not noted: the object is older.
-    pub(super) fn put_pending(
-        &mut self,
-        pod: &Arc<Pod>,
-    ) -> Result<(), EventError> {
+    pub(super) fn put_pending(&mut self, pod: &Arc<Pod>) -> Result<(), EventError> {
         self.check_pending(pod)?;
         if self.followers.is_followed() {
             match self.draft.pod(&pod.uid).map(|known| known.is_assumed()) {
@@ -136,17 +132,13 @@ impl State {
     }
 
     /// Adds or replaces an object other than a pod or a Node. Returns whether it replaced one.
-    pub(super) fn put_object(
-        &mut self,
-        object: &Object,
-    ) -> Result<bool, EventError> {
+    pub(super) fn put_object(&mut self, object: &Object) -> Result<bool, EventError> {
         let old = self
             .followers
             .is_followed()
             .then(|| self.cluster().object(object.kind(), object.namespace(), object.name()));
-        let known = self.change_object(object.kind(), object.name(), |draft| {
-            draft.put_object(object)
-        })?;
+        let known =
+            self.change_object(object.kind(), object.name(), |draft| draft.put_object(object))?;
         if let Some(old) = old {
             let diff = Diff { old, new: Some(object.clone()) };
             self.note(Fact::Changed(Change::Object(diff)));
@@ -161,10 +153,9 @@ impl State {
         namespace: &str,
         name: &str,
     ) -> Result<(), EventError> {
-        let old = self.followers.is_followed().then(|| self.cluster().object(kind, namespace, name));
-        self.change_object(kind, name, |draft| {
-            draft.delete_object(kind, namespace, name)
-        })?;
+        let old =
+            self.followers.is_followed().then(|| self.cluster().object(kind, namespace, name));
+        self.change_object(kind, name, |draft| draft.delete_object(kind, namespace, name))?;
         if let Some(old) = old {
             let diff = Diff { old, new: None };
             self.note(Fact::Changed(Change::Object(diff)));
@@ -173,10 +164,7 @@ impl State {
     }
 
     /// Applies an event to a custom store.
-    pub(super) fn change_store(
-        &mut self,
-        event: &CustomEvent,
-    ) -> Result<(), EventError> {
+    pub(super) fn change_store(&mut self, event: &CustomEvent) -> Result<(), EventError> {
         self.draft.change_store(event)?;
         if self.followers.is_followed() {
             self.note(Fact::Changed(Change::Custom(event.clone())));

@@ -165,9 +165,7 @@ mod tests {
         let mut state = state();
         let mut counted = 0;
         for n in 0..PODS {
-            state
-                .apply(&Event::AddPod(pod(format!("p{n}")).on("n1").build().into()))
-                .unwrap();
+            state.apply(&Event::AddPod(pod(format!("p{n}")).on("n1").build().into())).unwrap();
         }
         for n in 0..PODS {
             let uid = pod(format!("p{n}")).build().uid;
@@ -193,9 +191,7 @@ mod tests {
     fn settling_drops_at_most_the_given_number_of_index_entries() {
         let mut state = state();
         for n in 0..500 {
-            state
-                .apply(&Event::AddPod(pod(format!("p{n}")).on("n1").build().into()))
-                .unwrap();
+            state.apply(&Event::AddPod(pod(format!("p{n}")).on("n1").build().into())).unwrap();
         }
         for n in 0..500 {
             let uid = pod(format!("p{n}")).build().uid;

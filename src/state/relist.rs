@@ -18,17 +18,11 @@ impl State {
     /// an object of another kind) could be any of the apparently missing ones; if the list contains such an object,
     /// nothing is removed. With Gödel's pod states, a listed pod may be on no node, which is treated as an update to
     /// that state.
-    pub(super) fn relist(
-        &mut self,
-        relist: &Relist,
-        applied: &mut Applied,
-    ) {
+    pub(super) fn relist(&mut self, relist: &Relist, applied: &mut Applied) {
         match relist {
             Relist::Pods(pods) => self.relist_pods(pods, applied),
             Relist::Nodes(nodes) => self.relist_nodes(nodes, applied),
-            Relist::Objects(kind, objects) => {
-                self.relist_objects(*kind, objects, applied)
-            }
+            Relist::Objects(kind, objects) => self.relist_objects(*kind, objects, applied),
         }
     }
 
@@ -54,9 +48,9 @@ impl State {
             let pod = &*self.draft.as_placed(listed);
             let outcome = match node_of(pod) {
                 _ if is_repeated => Err(listed_twice("Pod", listed.uid.to_string())),
-                Err(_) if self.has_pod_states() => self
-                    .unplace(&listed.uid, &Arc::new(listed.clone()), applied)
-                    .map(|()| None),
+                Err(_) if self.has_pod_states() => {
+                    self.unplace(&listed.uid, &Arc::new(listed.clone()), applied).map(|()| None)
+                }
                 _ => self.relist_pod(pod),
             };
             match outcome {
@@ -89,10 +83,7 @@ impl State {
 
     /// Returns `Some(true)` if the pod was added, `Some(false)` if it was changed, and `None` if it already equals the
     /// listed one.
-    pub(super) fn relist_pod(
-        &mut self,
-        pod: &Pod,
-    ) -> Result<Option<bool>, EventError> {
+    pub(super) fn relist_pod(&mut self, pod: &Pod) -> Result<Option<bool>, EventError> {
         let node = node_of(pod)?;
         match self.draft.pod(&pod.uid) {
             Some(known) if self.draft.holds(&known) => {
@@ -117,11 +108,7 @@ impl State {
         }
     }
 
-    fn relist_nodes(
-        &mut self,
-        nodes: &[Arc<Node>],
-        applied: &mut Applied,
-    ) {
+    fn relist_nodes(&mut self, nodes: &[Arc<Node>], applied: &mut Applied) {
         let mut listed = Slots::default();
         let mut names: HashSet<&Name> = HashSet::with_capacity(nodes.len());
         for node in nodes {
@@ -172,12 +159,7 @@ impl State {
         applied.removed += missing.len();
     }
 
-    fn relist_objects(
-        &mut self,
-        kind: ObjectKind,
-        objects: &[Object],
-        applied: &mut Applied,
-    ) {
+    fn relist_objects(&mut self, kind: ObjectKind, objects: &[Object], applied: &mut Applied) {
         let mut missing: BTreeMap<(String, String), ()> =
             self.cluster().object_keys(kind).into_iter().map(|key| (key, ())).collect();
         let mut listed = HashSet::with_capacity(objects.len());

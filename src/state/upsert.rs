@@ -74,11 +74,7 @@ impl State {
 
     /// Applies an object without a node. A pod that was assumed here stays so until it terminates, because the object
     /// may be older than the decision.
-    fn put_unbound(
-        &mut self,
-        pod: &Arc<Pod>,
-        applied: &mut Applied,
-    ) -> Result<(), EventError> {
+    fn put_unbound(&mut self, pod: &Arc<Pod>, applied: &mut Applied) -> Result<(), EventError> {
         let is_terminating = pod.deletion_time.is_some();
         if self.has_pod_states() && !is_terminating {
             return self.unplace(&pod.uid, pod, applied);
@@ -109,11 +105,7 @@ impl State {
         others.filter(|uid| *uid != pod.uid).collect()
     }
 
-    fn drop_replaced(
-        &mut self,
-        replaced: &[Uid],
-        applied: &mut Applied,
-    ) {
+    fn drop_replaced(&mut self, replaced: &[Uid], applied: &mut Applied) {
         for uid in replaced {
             // Each of them is known and holds no reservation, so this cannot fail.
             applied.removed += usize::from(self.remove_pod(uid, None).is_ok());

@@ -11,9 +11,8 @@ use portolan::model::{Generation, Name, Pod, PodBuilder, PodGroup, Timestamp, Ui
 use portolan::plugin::{
     Actions, AttemptResult, Bind, ClusterEvent, Code, Cycle, DefaultBinder, DefaultPreemption,
     Diagnosis, EventResource, Eviction, Feasible, Filter, GangScheduling, Handle, Hint,
-    NodeResourcesFit, Nomination, Permit, Plugin, PluginInfo, Point, PreFilter,
-    PreFlight, PreScore, PrioritySort, QueuedPod, Reads, Recorder, Score, ScoredNodes, Status,
-    Step,
+    NodeResourcesFit, Nomination, Permit, Plugin, PluginInfo, Point, PreFilter, PreFlight,
+    PreScore, PrioritySort, QueuedPod, Reads, Recorder, Score, ScoredNodes, Status, Step,
 };
 use portolan::scheduler::queue::{PopError, QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{FilterCheck, InMemoryBinder, InMemoryEvictor};

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use portolan::cache::{Chunk, Cluster, Fork};
 use portolan::model::Pod;
 use portolan::plugin::{
-    Code, Cycle, CycleState, Evaluation, Feasible, Filter, Handle, Nomination, Plugin,
-    Point, PreFilter, PreScore, Reasons, Status,
+    Code, Cycle, CycleState, Evaluation, Feasible, Filter, Handle, Nomination, Plugin, Point,
+    PreFilter, PreScore, Reasons, Status,
 };
 use portolan::{Algorithm, Decision, Failure, FitError, Framework, plugin};
 

@@ -6,8 +6,8 @@ use proptest_derive::Arbitrary;
 use super::dry_run::{DryRun, Found};
 use crate::cache::{Config, Engine, Writer};
 use crate::framework::{
-    Code, Cycle, CycleState, Diagnosis, Filter, Framework, Plugin, PluginInfo, Point,
-    PreFilter, Status, Without,
+    Code, Cycle, CycleState, Diagnosis, Filter, Framework, Plugin, PluginInfo, Point, PreFilter,
+    Status, Without,
 };
 use crate::model::{
     HOSTNAME, LabelSelector, Operator, Pod, PodAffinity, PodAffinityTerm, PodBuilder,

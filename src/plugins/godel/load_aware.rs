@@ -7,13 +7,13 @@
 //! versions have no clock.
 
 use crate::framework::{
-    Code, Cycle, Feasible, Filter, Plugin, PluginInfo, Point, PreFilter, PreScore,
-    Reads, Score, Status,
+    Code, Cycle, Feasible, Filter, Plugin, PluginInfo, Point, PreFilter, PreScore, Reads, Score,
+    Status,
 };
-use crate::model::{Bytes, MilliCpu, NonZero, Pod, PodClass, Template, Usage};
+use crate::model::{Bytes, MilliCpu, NonZero, PodClass, Template, Usage};
 use crate::plugins::ResourceWeight;
 use crate::plugins::hints;
-use crate::snapshot::{Chunk, Cluster, NodeInfo};
+use crate::snapshot::NodeInfo;
 
 /// Prefers nodes with the least load relative to what pods of the class may use, and rejects nodes whose load exceeds a
 /// threshold. Not part of the default profile.

@@ -1,7 +1,7 @@
 //! Launchers of pods (Gödel: plugins/podlauncher/pod_launcher.go).
 
 use crate::framework::{
-    Code, Cycle, Filter, Plugin, PluginInfo, Point, PreFilter, Status, each_lane,
+    Code, Cycle, Filter, Plugin, PluginInfo, Point, PreFilter, Reads, Status, each_lane,
 };
 use crate::model::{Launcher, Pod};
 use crate::plugins::hints::{self, ClusterEvent, Hint};

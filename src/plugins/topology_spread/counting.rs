@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::framework::Cycle;
-use crate::model::{Generation, Labels, Name, Pod};
-use crate::snapshot::{Chunk, Cluster, Lineage, lanes};
+use crate::model::{Labels, Name, Pod};
+use crate::snapshot::{Chunk, Cluster, lanes};
 
-use super::super::ledger::{Ledger, Part};
+use super::super::ledger::{FEW, Ledger, Part, Selection};
 use super::super::topology::{Keys, Sums, Topology};
 use super::constraints::{Constraint, MAX_CONSTRAINTS, Policy, reads};
 
@@ -35,57 +35,42 @@ impl Sets {
     }
 }
 
-/// The counted sets among all label sets of a version.
-#[derive(Default)]
-pub(super) struct Matched {
-    /// The numbered label sets and the objects for which `sets` holds.
-    of: Option<(Lineage, u64, Generation)>,
-    sets: Sets,
+/// Returns whether the counted sets are those of the cycle's version.
+fn is_current(matched: &Selection<Sets>, Cycle { cluster, pod, .. }: Cycle<'_>) -> bool {
+    matched.is_current(cluster, cluster.pod_labels_stamp(), reads(cluster, pod))
 }
 
-/// The largest number of chunks whose label sets are matched one by one. If more chunks are counted, a pass over all
-/// label sets is worth its cost, and serves later cycles until pods with other labels come or go.
-const FEW: usize = 4;
-
-impl Matched {
-    fn is_current(&self, cycle: Cycle<'_>) -> bool {
-        let is_same = |(lineage, stamp, objects): &(Lineage, u64, Generation)| {
-            (*stamp, *objects)
-                == (cycle.cluster.pod_labels_stamp(), reads(cycle.cluster, cycle.pod))
-                && lineage.includes(cycle.cluster)
-        };
-        self.of.as_ref().is_some_and(is_same)
-    }
-
-    /// Returns all counted sets. O(label sets), unless they are known.
-    fn all(&mut self, cycle: Cycle<'_>, constraints: &[Constraint<'_>]) -> Sets {
-        if !self.is_current(cycle) {
-            let Cycle { cluster, pod, .. } = cycle;
-            let sets = counted(pod, constraints, cluster.all_pod_labels()).collect();
-            let of = (cluster.lineage(), cluster.pod_labels_stamp(), reads(cluster, pod));
-            *self = Matched { of: Some(of), sets: Sets(sets) };
-        }
-        self.sets.clone()
-    }
-
-    /// Returns the counted sets that pods of these chunks have, and possibly more.
-    pub(super) fn within<'c>(
-        &mut self,
-        cycle: Cycle<'c>,
-        constraints: &[Constraint<'_>],
-        chunks: impl Iterator<Item = &'c Chunk> + Clone,
-    ) -> Sets {
-        if chunks.clone().nth(FEW).is_some() || self.is_current(cycle) {
-            return self.all(cycle, constraints);
-        }
+/// Returns all counted sets. O(label sets), unless they are known.
+fn all_sets(
+    matched: &mut Selection<Sets>,
+    cycle: Cycle<'_>,
+    constraints: &[Constraint<'_>],
+) -> Sets {
+    if !is_current(matched, cycle) {
         let Cycle { cluster, pod, .. } = cycle;
-        let numbers = chunks.flat_map(|chunk| chunk.tally(cluster).by_labels());
-        let numbers: BTreeSet<u32> = numbers.map(|(number, _)| number).collect();
-        let sets = numbers.into_iter().filter_map(|number| {
-            cluster.pod_labels(number).map(|(namespace, labels)| (number, namespace, labels))
-        });
-        Sets(counted(pod, constraints, sets).collect())
+        let sets = Sets(counted(pod, constraints, cluster.all_pod_labels()).collect());
+        *matched = Selection::new(cluster, cluster.pod_labels_stamp(), reads(cluster, pod), sets);
     }
+    matched.all.clone()
+}
+
+/// Returns the counted sets that pods of these chunks have, and possibly more.
+pub(super) fn sets_within<'c>(
+    matched: &mut Selection<Sets>,
+    cycle: Cycle<'c>,
+    constraints: &[Constraint<'_>],
+    chunks: impl Iterator<Item = &'c Chunk> + Clone,
+) -> Sets {
+    if chunks.clone().nth(FEW).is_some() || is_current(matched, cycle) {
+        return all_sets(matched, cycle, constraints);
+    }
+    let Cycle { cluster, pod, .. } = cycle;
+    let numbers = chunks.flat_map(|chunk| chunk.tally(cluster).by_labels());
+    let numbers: BTreeSet<u32> = numbers.map(|(number, _)| number).collect();
+    let sets = numbers.into_iter().filter_map(|number| {
+        cluster.pod_labels(number).map(|(namespace, labels)| (number, namespace, labels))
+    });
+    Sets(counted(pod, constraints, sets).collect())
 }
 
 /// Returns the label sets that constraints count, each with these constraints as a bit mask.
@@ -112,7 +97,7 @@ fn counted<'s>(
 pub(super) fn follow(
     ledger: &mut Ledger,
     cycle: Cycle<'_>,
-    (constraints, matched): (&[Constraint<'_>], &mut Matched),
+    (constraints, matched): (&[Constraint<'_>], &mut Selection<Sets>),
     (all_keys, wanted): (bool, u64),
 ) -> Keys {
     let visited = Cell::new(0);
@@ -150,7 +135,7 @@ pub(super) fn all(constraints: &[Constraint<'_>]) -> u64 {
 struct Counting<'c> {
     cycle: Cycle<'c>,
     constraints: &'c [Constraint<'c>],
-    matched: &'c mut Matched,
+    matched: &'c mut Selection<Sets>,
     /// The number of chunks that were counted.
     visited: &'c Cell<usize>,
     /// The counted sets, once more than [`FEW`] chunks were counted.
@@ -189,10 +174,13 @@ impl Counting<'_> {
         self.visited.update(|visited| visited + 1);
         let of_chunk;
         let sets = match self.visited.get() > FEW {
-            true => self.sets.get_or_insert_with(|| self.matched.all(self.cycle, self.constraints)),
+            true => {
+                let all = || all_sets(self.matched, self.cycle, self.constraints);
+                self.sets.get_or_insert_with(all)
+            }
             false => {
                 let chunk = std::iter::once(chunk);
-                of_chunk = self.matched.within(self.cycle, self.constraints, chunk);
+                of_chunk = sets_within(self.matched, self.cycle, self.constraints, chunk);
                 &of_chunk
             }
         };

@@ -10,9 +10,9 @@ use crate::model::{Pod, TopologySpreadConstraint, UnsatisfiableAction};
 use crate::snapshot::Cluster;
 
 use super::hints::{self, ClusterEvent, Hint};
-use super::ledger::{Ledger, Remembered};
+use super::ledger::{Ledger, Remembered, Selection};
 use constraints::{Constraint, Defaults, Selected};
-use counting::{Matched, Sets};
+use counting::Sets;
 use filter::Skew;
 use score::Spread;
 
@@ -35,8 +35,8 @@ struct Counts {
 #[derive(Default)]
 struct Selections {
     default: Selected,
-    hard: Matched,
-    soft: Matched,
+    hard: Selection<Sets>,
+    soft: Selection<Sets>,
 }
 
 /// The largest number of templates to cache [`Selections`] for, which are small.
@@ -142,7 +142,7 @@ impl Plugin for PodTopologySpread {
             let chunks = feasible.chunks().map(|(chunk, _)| chunk);
             let sets = match of_hosts {
                 0 => Sets::default(),
-                _ => selected.soft.within(cycle, &constraints, chunks),
+                _ => counting::sets_within(&mut selected.soft, cycle, &constraints, chunks),
             };
             (keys, sets)
         });

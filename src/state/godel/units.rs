@@ -79,10 +79,7 @@ impl State {
     /// Updates the pod's group when the pod's binding finishes: the group is scheduled if at least the minimum number
     /// of its members is bound, and stays scheduled when they are removed (godel_binder.go
     /// `DeleteVictimsAndBindTasks`). O(log n).
-    pub(in crate::state) fn schedule_unit_of(
-        &mut self,
-        uid: &Uid,
-    ) -> Result<(), EventError> {
+    pub(in crate::state) fn schedule_unit_of(&mut self, uid: &Uid) -> Result<(), EventError> {
         if !self.keeps_unit_status() {
             return Ok(());
         }

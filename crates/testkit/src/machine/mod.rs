@@ -129,8 +129,7 @@ impl Machine {
         if let Some(godel) = &godel {
             naive = naive.with_godel(godel.clone());
         }
-        let config =
-            Config { assumed_ttl: ttl, godel, commit_check, ..Config::default() };
+        let config = Config { assumed_ttl: ttl, godel, commit_check, ..Config::default() };
         let (writer, reader) = Engine::inline(config);
         Machine { compare, writer, reader, naive, held: Vec::new(), forks: Vec::new(), step: 0 }
     }
