@@ -45,7 +45,7 @@ many="-Zmiri-many-seeds=0..$seeds"
 # longest, on one core, so the next two run beside it.
 set -m
 run "the cell, $seeds seeds" portolan-publish "-Zmiri-strict-provenance $many" --lib -- \
-    tests::over_rcu tests::of_rcu rcu::tests signal --skip a_forgotten_reader &
+    promises:: rcu::tests signal --skip a_forgotten_reader &
 cell=$!
 set +m
 # The tests leak readers and handles deliberately.
@@ -54,8 +54,6 @@ run "tickets and the token" portolan-publish "" --lib -- log::ticket log::token
 wait "$cell"
 cell=
 [ -z "$quick" ] || exit 0
-run "the other cells" portolan-publish "" --lib -- \
-    tests::over_arc_swap tests::over_a_lock --skip stress --skip readers_never_free
 # The random tests of trees and tables are excluded because they take tens of minutes under Miri.
 run "snapshots" portolan "-Zmiri-strict-provenance" --lib -- \
     snapshot::pod_index snapshot::hash_index::tests::a_million snapshot::lane framework::dispatch \

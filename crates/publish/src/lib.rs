@@ -25,11 +25,9 @@
 //!   the change it publishes ([`Versioned::made`]), enough that the backlog always shrinks. [`Publisher::reclaim_some`]
 //!   frees more, and [`Publisher::reclaim`] frees everything at once.
 //!
-//! # Which cell
+//! # Why our own cell
 //!
-//! A publisher is generic over the cell that holds the current version, and one test suite covers every cell. Only
-//! `RcuCell` is public; its algorithm is in `src/rcu/protocol.md`. The tests also run over arc-swap and over a lock.
-//! The reasons for our own cell, in this order:
+//! Its algorithm is in `src/rcu/protocol.md`. The reasons for it, in this order:
 //!
 //! 1. It can be model-checked: loom runs its source, and a mutant shows that each of its orderings and fences is
 //!    needed. Loom cannot see inside arc-swap, which also has an open unsoundness report (its issue 210).
@@ -69,9 +67,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-#[cfg(all(test, not(loom)))]
-mod arc_swap;
-mod cell;
 #[doc(hidden)]
 pub mod freeing;
 #[doc(hidden)]
@@ -87,7 +82,8 @@ mod signal;
 pub mod sync;
 
 pub use self::publisher::{Figures, Publisher};
-pub use self::reader::{Pinned, Subscription};
+pub use self::rcu::Pinned;
+pub use self::reader::Subscription;
 pub use self::signal::Reached;
 
 /// A type that is published version by version.
@@ -138,7 +134,7 @@ impl<T: Versioned> fmt::Debug for NotNewer<T> {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests;
+mod promises;
 
 /// Internals that the loom models use. Not part of the public API.
 #[cfg(loom)]

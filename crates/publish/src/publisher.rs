@@ -4,9 +4,7 @@
 
 use std::fmt;
 
-use super::cell::Cell;
-use super::cell::sealed::WriteEnd;
-use super::rcu::RcuCell;
+use super::rcu::RcuWriter;
 use super::replaced::Pins;
 use super::retired::Retired;
 use super::signal::Signal;
@@ -33,8 +31,8 @@ use crate::sync::{self, mutated};
 /// fn clone<T: Clone>() {}
 /// clone::<Publisher<V>>();
 /// ```
-pub struct Publisher<T: Versioned, C: Cell<T> = RcuCell<T>> {
-    cell: C::Writer,
+pub struct Publisher<T: Versioned> {
+    cell: RcuWriter<T>,
     signal: sync::Arc<Signal>,
     retired: Retired<T>,
     /// Parts of versions that nobody holds.
@@ -64,17 +62,17 @@ pub struct Figures {
     /// The number of the oldest version that is replaced and not freed.
     pub oldest_held: Option<u64>,
     /// The number of the oldest replaced version that a reader's pin may reach, whether in use or kept for the next
-    /// pin. Owned handles hold the other retired versions. `None` for a cell that counts pins as handles.
+    /// pin. Owned handles hold the other retired versions.
     pub oldest_pinned: Option<u64>,
 }
 
-impl<T: Versioned, C: Cell<T>> Publisher<T, C> {
+impl<T: Versioned> Publisher<T> {
     /// Creates a publisher whose current version is `first`.
     pub fn new(first: std::sync::Arc<T>) -> Self {
         let signal = sync::Arc::new(Signal::new(first.version()));
         Self {
             made: first.made(),
-            cell: C::start(first),
+            cell: RcuWriter::new(first),
             signal,
             retired: Retired::new(),
             backlog: Backlog::default(),
@@ -83,7 +81,7 @@ impl<T: Versioned, C: Cell<T>> Publisher<T, C> {
     }
 
     /// Creates a reader. May allocate, so keep it off hot paths: create or clone one per thread, and keep it.
-    pub fn subscribe(&self) -> Subscription<T, C> {
+    pub fn subscribe(&self) -> Subscription<T> {
         Subscription::new(self.cell.reader(), sync::Arc::clone(&self.signal))
     }
 
@@ -188,7 +186,7 @@ impl<T: Versioned, C: Cell<T>> Publisher<T, C> {
     }
 }
 
-impl<T: Versioned, C: Cell<T>> Drop for Publisher<T, C> {
+impl<T: Versioned> Drop for Publisher<T> {
     /// Waiters get [`WaitError::Closed`](super::WaitError::Closed); the current version stays readable. Versions held
     /// by handles are freed by their last holders, and pinned versions with the last reader.
     fn drop(&mut self) {
@@ -201,7 +199,7 @@ impl<T: Versioned, C: Cell<T>> Drop for Publisher<T, C> {
     }
 }
 
-impl<T: Versioned, C: Cell<T>> fmt::Debug for Publisher<T, C> {
+impl<T: Versioned> fmt::Debug for Publisher<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Publisher").field("figures", &self.figures()).finish_non_exhaustive()
     }

@@ -7,6 +7,14 @@
 //!
 //! # What it guarantees
 //!
+//! - A reader takes only versions that were given to the cell, and sees them whole: everything the writer did before
+//!   handing a version over happens before the reader's first access. A version neither changes nor is freed while a
+//!   guard or handle refers to it.
+//! - The versions that one reader takes never go back. A read that happens after a replacement returns that version or
+//!   a later one.
+//! - The writer's side frees a replaced version exactly once: when no pin reaches it and the writer's handle is the last.
+//!   One atomic step both decides that the handle is the last and gives it up. Weak handles can be upgraded until that
+//!   step, and never afterwards.
 //! - A pin is a bounded number of steps, whatever other threads do: one load and one compare if the version is already
 //!   announced; otherwise at most three loads, two stores and one fence. No lock, no allocation, no read-modify-write,
 //!   no word that another reader writes.
@@ -39,14 +47,14 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
-use self::reader::RcuReader;
+pub use self::reader::Pinned;
+pub(crate) use self::reader::RcuReader;
 use self::slots::{Announced, LAST, Slots};
-use super::cell::sealed::{Algorithm, WriteEnd};
 use super::replaced::{Pins, Replaced};
 use crate::sync::{self, AtomicPtr, AtomicUsize, Mutex, Ordering, fenced, lock, ordering};
 
-/// Selects this cell: `Publisher<T, RcuCell<T>>`.
-pub struct RcuCell<T> {
+/// Holds the current version.
+pub(crate) struct RcuCell<T> {
     /// On its own cache line: pins read it, publishes write it.
     current: CachePadded<Current<T>>,
     slots: Slots,
@@ -64,20 +72,18 @@ struct Current<T> {
 }
 
 /// The single writer's end of an [`RcuCell`].
-pub struct RcuWriter<T> {
+pub(crate) struct RcuWriter<T> {
     cell: sync::Arc<RcuCell<T>>,
     /// The number of versions that were replaced, at most [`LAST`].
     replaced: usize,
 }
 
-impl<T: Send + Sync + 'static> Algorithm<T> for RcuCell<T> {
-    type Writer = RcuWriter<T>;
-    type Reader = RcuReader<T>;
-
-    fn start(first: Arc<T>) -> RcuWriter<T> {
+impl<T> RcuWriter<T> {
+    /// Creates a cell whose current version is `first`.
+    pub(crate) fn new(first: Arc<T>) -> RcuWriter<T> {
         let version = AtomicPtr::new(Arc::into_raw(first).cast_mut());
         let current = Current { version, index: AtomicUsize::new(0) };
-        let cell = Self {
+        let cell = RcuCell {
             current: CachePadded::new(current),
             slots: Slots::new(),
             left: Mutex::new(Vec::new()),
@@ -85,16 +91,14 @@ impl<T: Send + Sync + 'static> Algorithm<T> for RcuCell<T> {
         };
         RcuWriter { cell: sync::Arc::new(cell), replaced: 0 }
     }
-}
 
-impl<T: Send + Sync + 'static> WriteEnd<T> for RcuWriter<T> {
-    type ReadEnd = RcuReader<T>;
-
-    fn reader(&self) -> RcuReader<T> {
+    /// Registers a reader. May allocate.
+    pub(crate) fn reader(&self) -> RcuReader<T> {
         RcuReader::new(&self.cell)
     }
 
-    fn replace(&mut self, next: Arc<T>) -> Replaced<T> {
+    /// Makes `next` the current version and returns the version it replaced, which pins may still reach.
+    pub(crate) fn replace(&mut self, next: Arc<T>) -> Replaced<T> {
         let version = &self.cell.current.version;
         // Relaxed: only this writer stores here, and there is one.
         let replaced = version.load(Ordering::Relaxed);
@@ -108,7 +112,10 @@ impl<T: Send + Sync + 'static> WriteEnd<T> for RcuWriter<T> {
         Replaced::new(unsafe { Arc::from_raw(replaced) }, index)
     }
 
-    fn scan(&self, pins: &mut Pins) {
+    /// Records in `pins` which replaced versions pins may reach. O(readers).
+    ///
+    /// A version that no pin reaches now is never reached again, because readers take only the current version.
+    pub(crate) fn scan(&self, pins: &mut Pins) {
         pins.clear();
         // Pairs with the fence in `RcuReader::announce`; protocol.md argues the cases.
         fenced!("rcu-scan-fence");
@@ -126,7 +133,8 @@ impl<T: Send + Sync + 'static> WriteEnd<T> for RcuWriter<T> {
         }
     }
 
-    fn leave(&mut self, mut rest: Vec<Replaced<T>>) {
+    /// Ends the writer. `rest` holds the versions that pins still reach; the last owner of the cell frees them.
+    pub(crate) fn leave(&mut self, mut rest: Vec<Replaced<T>>) {
         // The lock guards a list that is consistent at every step.
         lock(&self.cell.left).append(&mut rest);
     }
@@ -160,9 +168,7 @@ impl<T> fmt::Debug for RcuWriter<T> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::reader::RcuReader;
     use super::*;
-    use crate::cell::sealed::ReadEnd;
 
     fn scan(writer: &RcuWriter<u64>) -> Pins {
         let mut pins = Pins::default();
@@ -172,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_reader_that_is_loading_a_version_keeps_only_that_one_and_later_ones() {
-        let mut writer = RcuCell::start(Arc::new(0));
+        let mut writer = RcuWriter::new(Arc::new(0));
         let reader: RcuReader<u64> = writer.reader();
         let older: Vec<_> = (1..4).map(|next| writer.replace(Arc::new(next))).collect();
         scan(&writer);
@@ -203,7 +209,7 @@ mod tests {
 
     #[test]
     fn the_earliest_of_two_loading_readers_decides_which_versions_are_kept() {
-        let mut writer = RcuCell::start(Arc::new(0));
+        let mut writer = RcuWriter::new(Arc::new(0));
         let (first, second): (RcuReader<u64>, RcuReader<u64>) = (writer.reader(), writer.reader());
         let older = writer.replace(Arc::new(1));
         scan(&writer);

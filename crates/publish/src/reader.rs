@@ -1,17 +1,14 @@
 //! The reader's end of publication: pins, owned versions, a kept version, and waiting for a version.
 //!
-//! One thread uses a subscription at a time. So only one thread writes the state that a cell keeps for a reader (the
+//! One thread uses a subscription at a time. So only one thread writes the state that the cell keeps for a reader (the
 //! slot in which pins are announced), and a kept version needs no lock.
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::cell::Cell;
-use super::cell::sealed::ReadEnd;
-use super::rcu::RcuCell;
+use super::rcu::{Pinned, RcuReader};
 use super::signal::{Reached, Signal};
 use super::{Versioned, WaitError};
 use crate::sync;
@@ -37,8 +34,8 @@ use crate::sync;
 /// fn sync<T: Sync>() {}
 /// sync::<Subscription<V>>();
 /// ```
-pub struct Subscription<T: Versioned, C: Cell<T> = RcuCell<T>> {
-    cell: C::Reader,
+pub struct Subscription<T: Versioned> {
+    cell: RcuReader<T>,
     /// The last version that `refresh` returned, and its number. `None` before the first call: pins hold nothing here.
     kept: Option<Arc<T>>,
     kept_version: u64,
@@ -46,50 +43,8 @@ pub struct Subscription<T: Versioned, C: Cell<T> = RcuCell<T>> {
     _one_thread_at_a_time: PhantomData<std::cell::Cell<()>>,
 }
 
-/// Makes a guard stay on its thread.
-type NotSend<T> = (*const (), fn() -> T);
-
-/// A version pinned for brief access. Dereferences to the version, and ends the pin when dropped.
-///
-/// It cannot be sent to another thread, because a pin is announced on behalf of the thread that made it:
-///
-/// ```compile_fail,E0277
-/// # use portolan_publish::{Pinned, Versioned};
-/// # struct V(u64);
-/// # impl Versioned for V { fn version(&self) -> u64 { self.0 } }
-/// fn send<T: Send>() {}
-/// send::<Pinned<'static, V>>();
-/// ```
-///
-/// An owned version can:
-///
-/// ```
-/// # struct V(u64);
-/// fn send<T: Send>() {}
-/// send::<std::sync::Arc<V>>();
-/// ```
-pub struct Pinned<'a, T: Versioned, C: Cell<T> + 'a = RcuCell<T>> {
-    guard: <C::Reader as ReadEnd<T>>::Guard<'a>,
-    _thread: PhantomData<NotSend<T>>,
-}
-
-impl<T: Versioned, C: Cell<T>> Deref for Pinned<'_, T, C> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.guard
-    }
-}
-
-impl<T: Versioned + fmt::Debug, C: Cell<T>> fmt::Debug for Pinned<'_, T, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Pinned").field(&**self).finish()
-    }
-}
-
-impl<T: Versioned, C: Cell<T>> Subscription<T, C> {
-    pub(super) fn new(cell: C::Reader, signal: sync::Arc<Signal>) -> Self {
+impl<T: Versioned> Subscription<T> {
+    pub(super) fn new(cell: RcuReader<T>, signal: sync::Arc<Signal>) -> Self {
         Self { cell, kept: None, kept_version: 0, signal, _one_thread_at_a_time: PhantomData }
     }
 
@@ -102,8 +57,8 @@ impl<T: Versioned, C: Cell<T>> Subscription<T, C> {
     /// A reader that pins one version repeatedly may keep it until a pin finds a newer one, until
     /// [`release`](Self::release), or until the reader is dropped. A reader that pins only occasionally keeps nothing.
     #[inline]
-    pub fn pin(&self) -> Pinned<'_, T, C> {
-        Pinned { guard: self.cell.pin(), _thread: PhantomData }
+    pub fn pin(&self) -> Pinned<'_, T> {
+        self.cell.pin()
     }
 
     /// Returns an owned handle to the current version. Costs one shared count more than [`pin`](Self::pin).
@@ -230,14 +185,14 @@ impl<T: Versioned, C: Cell<T>> Subscription<T, C> {
     }
 }
 
-impl<T: Versioned, C: Cell<T>> Clone for Subscription<T, C> {
+impl<T: Versioned> Clone for Subscription<T> {
     /// Registers another reader.
     fn clone(&self) -> Self {
         Self::new(self.cell.another(), sync::Arc::clone(&self.signal))
     }
 }
 
-impl<T: Versioned, C: Cell<T>> fmt::Debug for Subscription<T, C> {
+impl<T: Versioned> fmt::Debug for Subscription<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Subscription")
             .field("published", &self.published())

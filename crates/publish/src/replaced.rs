@@ -17,8 +17,7 @@ pub struct Replaced<T> {
 }
 
 impl<T> Replaced<T> {
-    /// `index` is the number of versions that were replaced before this one. A cell that counts its pins does not need
-    /// it.
+    /// `index` is the number of versions that were replaced before this one.
     pub(super) fn new(version: Arc<T>, index: usize) -> Self {
         Self { version: ManuallyDrop::new(version), index }
     }
@@ -69,7 +68,7 @@ impl<T> Deref for Replaced<T> {
     }
 }
 
-/// The versions that pins may reach, as found by one scan of all readers. Empty for a cell that counts its pins.
+/// The versions that pins may reach, as found by one scan of all readers.
 #[derive(Debug)]
 pub struct Pins {
     /// The least index from which on all versions may be reached.

@@ -3,8 +3,7 @@
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
-use super::{RcuCell, RcuReader, RcuWriter};
-use crate::cell::sealed::{Algorithm, ReadEnd, WriteEnd};
+use super::{RcuReader, RcuWriter};
 use crate::replaced::{Pins, Replaced};
 use crate::sync::count_is_touched;
 
@@ -32,7 +31,7 @@ pub struct CellReader<T: Send + Sync + 'static>(RcuReader<T>);
 impl<T: Send + Sync + 'static> CellWriter<T> {
     /// Creates a cell whose current version is `first`.
     pub fn new(first: Arc<T>) -> Self {
-        Self { writer: RcuCell::start(first), replaced: Vec::new() }
+        Self { writer: RcuWriter::new(first), replaced: Vec::new() }
     }
 
     /// Registers a reader.

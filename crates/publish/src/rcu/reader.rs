@@ -20,7 +20,6 @@ use std::sync::Arc;
 
 use super::RcuCell;
 use super::slots::{ALL, FREE, NONE, since};
-use crate::cell::sealed::ReadEnd;
 use crate::sync::{self, AtomicUsize, Ordering, count_is_touched, fenced, mutated, ordering};
 
 /// How many pins in a row must find the same version before the reader keeps it announced between pins.
@@ -29,7 +28,7 @@ use crate::sync::{self, AtomicUsize, Ordering, count_is_touched, fenced, mutated
 const KEPT_AFTER: u32 = 2;
 
 /// One registered reader of an [`RcuCell`].
-pub struct RcuReader<T> {
+pub(crate) struct RcuReader<T> {
     cell: sync::Arc<RcuCell<T>>,
     /// The word of this reader's slot, which is part of `cell`.
     word: NonNull<AtomicUsize>,
@@ -53,8 +52,26 @@ pub struct RcuReader<T> {
 // none while it moves.
 unsafe impl<T: Send + Sync> Send for RcuReader<T> {}
 
-/// A version pinned in an [`RcuCell`].
-pub struct RcuGuard<'a, T> {
+/// A version pinned for brief access. Dereferences to the version, and ends the pin when dropped.
+///
+/// It cannot be sent to another thread, because a pin is announced on behalf of the thread that made it:
+///
+/// ```compile_fail,E0277
+/// # use portolan_publish::{Pinned, Versioned};
+/// # struct V(u64);
+/// # impl Versioned for V { fn version(&self) -> u64 { self.0 } }
+/// fn send<T: Send>() {}
+/// send::<Pinned<'static, V>>();
+/// ```
+///
+/// An owned version can:
+///
+/// ```
+/// # struct V(u64);
+/// fn send<T: Send>() {}
+/// send::<std::sync::Arc<V>>();
+/// ```
+pub struct Pinned<'a, T> {
     // Not a reference: a reference would have to stay valid until the call that drops the guard returns.
     version: NonNull<T>,
     reader: &'a RcuReader<T>,
@@ -136,17 +153,17 @@ impl<T> RcuReader<T> {
         counter.set(counter.get() + 1);
     }
 
-    fn guard(&self, version: NonNull<T>) -> RcuGuard<'_, T> {
+    fn guard(&self, version: NonNull<T>) -> Pinned<'_, T> {
         match ptr::eq(version.as_ptr(), self.main.get()) {
             true => Self::count(&self.made),
             false => Self::count(&self.others),
         }
-        RcuGuard { version, reader: self }
+        Pinned { version, reader: self }
     }
 
     /// Pins a version that is not `main`.
     #[cold]
-    fn pin_other(&self) -> RcuGuard<'_, T> {
+    fn pin_other(&self) -> Pinned<'_, T> {
         if self.others.get() > 0 {
             // All versions are already announced, and the fence has run.
             return self.guard(self.current());
@@ -223,22 +240,22 @@ impl<T> RcuReader<T> {
     }
 }
 
-impl<T: Send + Sync + 'static> ReadEnd<T> for RcuReader<T> {
-    type Guard<'a> = RcuGuard<'a, T>;
-
+impl<T> RcuReader<T> {
+    /// Pins the current version briefly.
     #[inline]
-    fn pin(&self) -> RcuGuard<'_, T> {
+    pub(crate) fn pin(&self) -> Pinned<'_, T> {
         if self.main_is_current() {
             Self::count(&self.made);
             // SAFETY: `main` is the current version, which is never null.
             let version = unsafe { NonNull::new_unchecked(self.main.get().cast_mut()) };
-            return RcuGuard { version, reader: self };
+            return Pinned { version, reader: self };
         }
         self.pin_other()
     }
 
+    /// Returns an owned handle to the current version. The reader keeps nothing.
     #[inline]
-    fn load(&self) -> Arc<T> {
+    pub(crate) fn load(&self) -> Arc<T> {
         if self.main_is_current() {
             // SAFETY: `main` is the current version, so it is not null. It is announced, by its address or by `ALL`.
             return unsafe { Self::handle(NonNull::new_unchecked(self.main.get().cast_mut())) };
@@ -246,7 +263,8 @@ impl<T: Send + Sync + 'static> ReadEnd<T> for RcuReader<T> {
         self.load_other()
     }
 
-    fn rest(&mut self) {
+    /// Releases any version kept between pins.
+    pub(crate) fn rest(&mut self) {
         // Guards borrow the reader, so guards that are still counted were forgotten, and nobody uses them.
         self.dropped.set(self.made.get());
         self.others.set(0);
@@ -255,12 +273,13 @@ impl<T: Send + Sync + 'static> ReadEnd<T> for RcuReader<T> {
         self.settle();
     }
 
-    fn another(&self) -> Self {
+    /// Registers another reader. May allocate.
+    pub(crate) fn another(&self) -> Self {
         Self::new(&self.cell)
     }
 }
 
-impl<T> Deref for RcuGuard<'_, T> {
+impl<T> Deref for Pinned<'_, T> {
     type Target = T;
 
     #[inline]
@@ -271,7 +290,7 @@ impl<T> Deref for RcuGuard<'_, T> {
     }
 }
 
-impl<T> Drop for RcuGuard<'_, T> {
+impl<T> Drop for Pinned<'_, T> {
     #[inline]
     fn drop(&mut self) {
         let reader = self.reader;
@@ -308,8 +327,8 @@ impl<T> fmt::Debug for RcuReader<T> {
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for RcuGuard<'_, T> {
+impl<T: fmt::Debug> fmt::Debug for Pinned<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RcuGuard").field(&**self).finish()
+        f.debug_tuple("Pinned").field(&**self).finish()
     }
 }

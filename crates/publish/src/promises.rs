@@ -1,4 +1,4 @@
-//! The promises of publication, tested over every shipped cell by the macro at the end.
+//! The promises of publication.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use portolan_testkit::random::Random;
 
-use super::cell::Cell;
 use super::*;
 
 /// `count`, reduced under Miri.
@@ -50,12 +49,13 @@ impl Drop for Version {
     }
 }
 
-fn publish<C: Cell<Version>>(publisher: &mut Publisher<Version, C>, number: u64) {
+fn publish(publisher: &mut Publisher<Version>, number: u64) {
     publisher.publish(Version::new(number)).expect("the number is newer");
 }
 
-fn held_snapshot_survives_two_publishes<C: Cell<Version> + 'static>() {
-    let mut publisher = Publisher::<Version, C>::new(Version::new(1));
+#[test]
+fn held_snapshot_survives_two_publishes() {
+    let mut publisher = Publisher::new(Version::new(1));
     let reader = publisher.subscribe();
     let (held, pinned) = (reader.snapshot(), reader.pin());
     publish(&mut publisher, 2);
@@ -63,8 +63,9 @@ fn held_snapshot_survives_two_publishes<C: Cell<Version> + 'static>() {
     assert_eq!((held.version(), pinned.version(), reader.pin().version()), (1, 1, 3));
 }
 
-fn reclaiming_some_ends_after_a_round_that_finds_nothing<C: Cell<Version> + 'static>() {
-    let mut publisher = Publisher::<Version, C>::new(Version::new(0));
+#[test]
+fn reclaiming_some_ends_after_a_round_that_finds_nothing() {
+    let mut publisher = Publisher::new(Version::new(0));
     let reader = publisher.subscribe();
     let mut held: Vec<_> = (1..=30)
         .map(|number| {
@@ -86,15 +87,17 @@ fn reclaiming_some_ends_after_a_round_that_finds_nothing<C: Cell<Version> + 'sta
     }
 }
 
-fn a_version_that_is_not_newer_is_returned<C: Cell<Version> + 'static>() {
-    let mut publisher = Publisher::<Version, C>::new(Version::new(5));
+#[test]
+fn a_version_that_is_not_newer_is_returned() {
+    let mut publisher = Publisher::new(Version::new(5));
     let error = publisher.publish(Version::new(5)).expect_err("not newer");
     assert_eq!((error.version.version(), error.published, publisher.published()), (5, 5, 5));
     assert_eq!(error.to_string(), "publish a version newer than 5, not 5");
 }
 
-fn guards_nest_beyond_the_fast_slots<C: Cell<Version> + 'static>() {
-    let mut publisher = Publisher::<Version, C>::new(Version::new(0));
+#[test]
+fn guards_nest_beyond_the_fast_slots() {
+    let mut publisher = Publisher::new(Version::new(0));
     let reader = publisher.subscribe();
     let mut guards = Vec::new();
     for number in 1..=24 {
@@ -107,16 +110,18 @@ fn guards_nest_beyond_the_fast_slots<C: Cell<Version> + 'static>() {
     assert_eq!(publisher.figures().retired, 0);
 }
 
-fn a_reader_that_only_pins_holds_nothing<C: Cell<Version> + 'static>() {
-    let mut publisher = Publisher::<Version, C>::new(Version::new(1));
+#[test]
+fn a_reader_that_only_pins_holds_nothing() {
+    let mut publisher = Publisher::new(Version::new(1));
     let reader = publisher.subscribe();
     assert_eq!(reader.pin().version(), 1);
     publish(&mut publisher, 2);
     assert_eq!(publisher.figures().retired, 0);
 }
 
-fn refresh_keeps_one_version_until_there_is_a_newer_one<C: Cell<Version> + 'static>() {
-    let mut publisher = Publisher::<Version, C>::new(Version::new(1));
+#[test]
+fn refresh_keeps_one_version_until_there_is_a_newer_one() {
+    let mut publisher = Publisher::new(Version::new(1));
     let mut reader = publisher.subscribe();
     let first = Arc::clone(reader.refresh());
     assert!(Arc::ptr_eq(&first, reader.refresh()));
@@ -126,9 +131,10 @@ fn refresh_keeps_one_version_until_there_is_a_newer_one<C: Cell<Version> + 'stat
     assert_eq!(publisher.reclaim(), 1);
 }
 
-fn the_writer_frees_and_the_horizon_follows<C: Cell<Version> + 'static>() {
+#[test]
+fn the_writer_frees_and_the_horizon_follows() {
     let (freed, seen) = mpsc::channel();
-    let mut publisher = Publisher::<Version, C>::new(Version::watched(0, &freed));
+    let mut publisher = Publisher::new(Version::watched(0, &freed));
     let mut reader = publisher.subscribe();
     assert_eq!(reader.refresh().version(), 0);
     // The subscription keeps version 0 and the test keeps 2. So 1 and 3 are free, and 1 is in the middle.
@@ -151,9 +157,10 @@ fn the_writer_frees_and_the_horizon_follows<C: Cell<Version> + 'static>() {
     assert_eq!(publisher.figures().freed, 4);
 }
 
-fn readers_never_free_while_the_publisher_lives<C: Cell<Version> + 'static>() {
+#[test]
+fn readers_never_free_while_the_publisher_lives() {
     let (freed, seen) = mpsc::channel();
-    let mut publisher = Publisher::<Version, C>::new(Version::watched(0, &freed));
+    let mut publisher = Publisher::new(Version::watched(0, &freed));
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 0..2 {
@@ -188,9 +195,10 @@ fn readers_never_free_while_the_publisher_lives<C: Cell<Version> + 'static>() {
 }
 
 /// Readers downgrade and upgrade handles to versions that are being freed at the same time.
-fn weak_handles_never_make_a_reader_free<C: Cell<Version> + 'static>() {
+#[test]
+fn weak_handles_never_make_a_reader_free() {
     let (freed, seen) = mpsc::channel();
-    let mut publisher = Publisher::<Version, C>::new(Version::watched(0, &freed));
+    let mut publisher = Publisher::new(Version::watched(0, &freed));
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 0..2 {
@@ -227,8 +235,9 @@ fn weak_handles_never_make_a_reader_free<C: Cell<Version> + 'static>() {
     assert_eq!(freers.len() as u64, many(20_000));
 }
 
-fn at_least_reads_ones_own_writes<C: Cell<Version> + 'static>() {
-    let mut publisher = Publisher::<Version, C>::new(Version::new(0));
+#[test]
+fn at_least_reads_ones_own_writes() {
+    let mut publisher = Publisher::new(Version::new(0));
     let (asked, asks) = mpsc::channel::<u64>();
     let reader = publisher.subscribe();
     let waiter = thread::spawn(move || {
@@ -244,8 +253,9 @@ fn at_least_reads_ones_own_writes<C: Cell<Version> + 'static>() {
     waiter.join().expect("every wait ended");
 }
 
-fn at_least_ends_by_the_deadline_or_with_the_publisher<C: Cell<Version> + 'static>() {
-    let publisher = Publisher::<Version, C>::new(Version::new(3));
+#[test]
+fn at_least_ends_by_the_deadline_or_with_the_publisher() {
+    let publisher = Publisher::new(Version::new(3));
     let reader = publisher.subscribe();
     let past = Instant::now().checked_sub(Duration::from_secs(1)).unwrap_or_else(Instant::now);
     assert_eq!(reader.at_least(4, Some(past)).err(), Some(WaitError::Timeout));
@@ -258,9 +268,10 @@ fn at_least_ends_by_the_deadline_or_with_the_publisher<C: Cell<Version> + 'stati
     assert_eq!(reader.pin().version(), 3);
 }
 
-fn the_last_holder_frees_when_the_publisher_is_gone<C: Cell<Version> + 'static>() {
+#[test]
+fn the_last_holder_frees_when_the_publisher_is_gone() {
     let (freed, seen) = mpsc::channel();
-    let mut publisher = Publisher::<Version, C>::new(Version::watched(0, &freed));
+    let mut publisher = Publisher::new(Version::watched(0, &freed));
     let reader = publisher.subscribe();
     let held = reader.snapshot();
     publisher.publish(Version::watched(1, &freed)).expect("newer");
@@ -271,8 +282,9 @@ fn the_last_holder_frees_when_the_publisher_is_gone<C: Cell<Version> + 'static>(
     assert_eq!(seen.try_iter().count(), 1);
 }
 
-fn readers_may_be_created_and_dropped_during_publishes<C: Cell<Version> + 'static>() {
-    let mut publisher = Publisher::<Version, C>::new(Version::new(0));
+#[test]
+fn readers_may_be_created_and_dropped_during_publishes() {
+    let mut publisher = Publisher::new(Version::new(0));
     let rounds = AtomicUsize::new(0);
     thread::scope(|scope| {
         let reader = publisher.subscribe();
@@ -298,9 +310,10 @@ fn readers_may_be_created_and_dropped_during_publishes<C: Cell<Version> + 'stati
     assert_eq!(publisher.figures().retired, 0);
 }
 
-fn a_pin_outlives_the_publisher<C: Cell<Version> + 'static>() {
+#[test]
+fn a_pin_outlives_the_publisher() {
     let (freed, seen) = mpsc::channel();
-    let mut publisher = Publisher::<Version, C>::new(Version::watched(0, &freed));
+    let mut publisher = Publisher::new(Version::watched(0, &freed));
     let reader = publisher.subscribe();
     let (outer, other) = (reader.pin(), publisher.subscribe());
     publisher.publish(Version::watched(1, &freed)).expect("newer");
@@ -315,8 +328,9 @@ fn a_pin_outlives_the_publisher<C: Cell<Version> + 'static>() {
     assert_eq!(freed, [0, 1]);
 }
 
-fn readers_on_many_versions_each_hold_their_own<C: Cell<Version> + 'static>() {
-    let mut publisher = Publisher::<Version, C>::new(Version::new(0));
+#[test]
+fn readers_on_many_versions_each_hold_their_own() {
+    let mut publisher = Publisher::new(Version::new(0));
     let readers: Vec<_> = (0..40).map(|_| publisher.subscribe()).collect();
     let mut guards = Vec::new();
     for (number, reader) in (1..).zip(&readers) {
@@ -343,11 +357,7 @@ fn look(version: &Version) {
 }
 
 /// Does everything a reader can do, in an order determined by `seed`.
-fn do_anything<C: Cell<Version> + 'static>(
-    mut reader: Subscription<Version, C>,
-    seed: u64,
-    stop: &AtomicBool,
-) {
+fn do_anything(mut reader: Subscription<Version>, seed: u64, stop: &AtomicBool) {
     let mut random = Random::new(seed);
     let mut below = move |n: u64| random.below(n);
     let (mut last, mut held) = (0, Vec::<Arc<Version>>::new());
@@ -392,10 +402,11 @@ fn do_anything<C: Cell<Version> + 'static>(
     }
 }
 
-fn stress<C: Cell<Version> + 'static>() {
+#[test]
+fn stress() {
     const VERSIONS: u64 = many(30_000);
     let (freed, seen) = mpsc::channel();
-    let mut publisher = Publisher::<Version, C>::new(Version::watched(0, &freed));
+    let mut publisher = Publisher::new(Version::watched(0, &freed));
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let stop = &stop;
@@ -422,140 +433,91 @@ fn stress<C: Cell<Version> + 'static>() {
     assert!(freed.into_iter().eq(0..=VERSIONS), "each is freed, once");
 }
 
-type Rcu = rcu::RcuCell<Version>;
-type ArcSwap = arc_swap::ArcSwapCell<Version>;
-/// The reference: a lock around a count.
-type Locked = arc_swap::ArcSwapCell<Version, std::sync::RwLock<()>>;
-
-macro_rules! over_every_cell {
-    ($($test:ident)*) => {
-        over_every_cell! { over_rcu, Rcu: $($test)* }
-        over_every_cell! { over_arc_swap, ArcSwap: $($test)* }
-        over_every_cell! { over_a_lock, Locked: $($test)* }
-    };
-    ($module:ident, $cell:ident: $($test:ident)*) => {
-        mod $module {
-            $(#[test]
-            fn $test() {
-                super::$test::<super::$cell>();
-            })*
-        }
-    };
+fn figures(publisher: &Publisher<Version>) -> (usize, Option<u64>) {
+    let figures = publisher.figures();
+    (figures.retired, figures.oldest_pinned)
 }
 
-over_every_cell! {
-    held_snapshot_survives_two_publishes
-    a_version_that_is_not_newer_is_returned
-    guards_nest_beyond_the_fast_slots
-    a_reader_that_only_pins_holds_nothing
-    refresh_keeps_one_version_until_there_is_a_newer_one
-    the_writer_frees_and_the_horizon_follows
-    readers_never_free_while_the_publisher_lives
-    weak_handles_never_make_a_reader_free
-    at_least_reads_ones_own_writes
-    at_least_ends_by_the_deadline_or_with_the_publisher
-    the_last_holder_frees_when_the_publisher_is_gone
-    readers_may_be_created_and_dropped_during_publishes
-    a_pin_outlives_the_publisher
-    readers_on_many_versions_each_hold_their_own
-    reclaiming_some_ends_after_a_round_that_finds_nothing
-    stress
+#[test]
+fn a_version_pinned_twice_is_kept_until_the_reader_is_released() {
+    let mut publisher = Publisher::new(Version::new(0));
+    let mut reader = publisher.subscribe();
+    (0..2).for_each(|_| assert_eq!(reader.pin().version(), 0));
+    (1..10).for_each(|number| publish(&mut publisher, number));
+    assert_eq!(figures(&publisher), (1, Some(0)));
+    reader.release();
+    assert_eq!((publisher.reclaim(), figures(&publisher)), (1, (0, None)));
 }
 
-/// Properties of our own cell only.
-mod of_rcu {
-    use super::*;
+#[test]
+fn the_next_pin_releases_a_kept_version() {
+    let mut publisher = Publisher::new(Version::new(0));
+    let reader = publisher.subscribe();
+    (0..2).for_each(|_| assert_eq!(reader.pin().version(), 0));
+    publish(&mut publisher, 1);
+    assert_eq!(reader.pin().version(), 1);
+    assert_eq!((publisher.reclaim(), figures(&publisher)), (1, (0, None)));
+}
 
-    fn publisher() -> Publisher<Version, Rcu> {
-        Publisher::new(Version::new(0))
-    }
+#[test]
+fn the_next_snapshot_releases_a_kept_version() {
+    let mut publisher = Publisher::new(Version::new(0));
+    let reader = publisher.subscribe();
+    (0..2).for_each(|_| assert_eq!(reader.pin().version(), 0));
+    publish(&mut publisher, 1);
+    assert_eq!(reader.snapshot().version(), 1);
+    assert_eq!((publisher.reclaim(), figures(&publisher)), (1, (0, None)));
+}
 
-    fn figures(publisher: &Publisher<Version, Rcu>) -> (usize, Option<u64>) {
-        let figures = publisher.figures();
-        (figures.retired, figures.oldest_pinned)
-    }
+#[test]
+fn a_guard_holds_one_version_and_two_guards_hold_all_versions_in_between() {
+    let mut publisher = Publisher::new(Version::new(0));
+    let reader = publisher.subscribe();
+    let outer = reader.pin();
+    (1..5).for_each(|number| publish(&mut publisher, number));
+    publisher.reclaim();
+    assert_eq!(figures(&publisher), (1, Some(0)));
+    let inner = reader.pin();
+    (5..10).for_each(|number| publish(&mut publisher, number));
+    assert_eq!(figures(&publisher), (6, Some(0)));
+    drop(inner);
+    assert_eq!((publisher.reclaim(), figures(&publisher)), (5, (1, Some(0))));
+    drop(outer);
+    assert_eq!((publisher.reclaim(), figures(&publisher)), (1, (0, None)));
+}
 
-    #[test]
-    fn a_version_pinned_twice_is_kept_until_the_reader_is_released() {
-        let mut publisher = publisher();
-        let mut reader = publisher.subscribe();
-        (0..2).for_each(|_| assert_eq!(reader.pin().version(), 0));
-        (1..10).for_each(|number| publish(&mut publisher, number));
-        assert_eq!(figures(&publisher), (1, Some(0)));
-        reader.release();
-        assert_eq!((publisher.reclaim(), figures(&publisher)), (1, (0, None)));
+#[test]
+fn a_forgotten_guard_holds_one_version_until_the_reader_is_released() {
+    let mut publisher = Publisher::new(Version::new(0));
+    let mut reader = publisher.subscribe();
+    std::mem::forget(reader.pin());
+    for number in 1..100 {
+        publish(&mut publisher, number);
+        assert_eq!(reader.pin().version(), number);
     }
+    publisher.reclaim();
+    assert_eq!(figures(&publisher), (1, Some(0)));
+    reader.release();
+    assert_eq!((publisher.reclaim(), figures(&publisher)), (1, (0, None)));
+}
 
-    #[test]
-    fn the_next_pin_releases_a_kept_version() {
-        let mut publisher = publisher();
-        let reader = publisher.subscribe();
-        (0..2).for_each(|_| assert_eq!(reader.pin().version(), 0));
-        publish(&mut publisher, 1);
-        assert_eq!(reader.pin().version(), 1);
-        assert_eq!((publisher.reclaim(), figures(&publisher)), (1, (0, None)));
-    }
+#[test]
+fn a_forgotten_reader_costs_one_version_and_blocks_no_thread() {
+    let mut publisher = Publisher::new(Version::new(0));
+    let reader = publisher.subscribe();
+    std::mem::forget(reader.pin());
+    std::mem::forget(reader);
+    (1..1_000).for_each(|number| publish(&mut publisher, number));
+    publisher.reclaim();
+    assert_eq!(figures(&publisher), (1, Some(0)));
+    assert_eq!(publisher.subscribe().pin().version(), 999);
+}
 
-    #[test]
-    fn the_next_snapshot_releases_a_kept_version() {
-        let mut publisher = publisher();
-        let reader = publisher.subscribe();
-        (0..2).for_each(|_| assert_eq!(reader.pin().version(), 0));
-        publish(&mut publisher, 1);
-        assert_eq!(reader.snapshot().version(), 1);
-        assert_eq!((publisher.reclaim(), figures(&publisher)), (1, (0, None)));
-    }
-
-    #[test]
-    fn a_guard_holds_one_version_and_two_guards_hold_all_versions_in_between() {
-        let mut publisher = publisher();
-        let reader = publisher.subscribe();
-        let outer = reader.pin();
-        (1..5).for_each(|number| publish(&mut publisher, number));
-        publisher.reclaim();
-        assert_eq!(figures(&publisher), (1, Some(0)));
-        let inner = reader.pin();
-        (5..10).for_each(|number| publish(&mut publisher, number));
-        assert_eq!(figures(&publisher), (6, Some(0)));
-        drop(inner);
-        assert_eq!((publisher.reclaim(), figures(&publisher)), (5, (1, Some(0))));
-        drop(outer);
-        assert_eq!((publisher.reclaim(), figures(&publisher)), (1, (0, None)));
-    }
-
-    #[test]
-    fn a_forgotten_guard_holds_one_version_until_the_reader_is_released() {
-        let mut publisher = publisher();
-        let mut reader = publisher.subscribe();
-        std::mem::forget(reader.pin());
-        for number in 1..100 {
-            publish(&mut publisher, number);
-            assert_eq!(reader.pin().version(), number);
-        }
-        publisher.reclaim();
-        assert_eq!(figures(&publisher), (1, Some(0)));
-        reader.release();
-        assert_eq!((publisher.reclaim(), figures(&publisher)), (1, (0, None)));
-    }
-
-    #[test]
-    fn a_forgotten_reader_costs_one_version_and_blocks_no_thread() {
-        let mut publisher = publisher();
-        let reader = publisher.subscribe();
-        std::mem::forget(reader.pin());
-        std::mem::forget(reader);
-        (1..1_000).for_each(|number| publish(&mut publisher, number));
-        publisher.reclaim();
-        assert_eq!(figures(&publisher), (1, Some(0)));
-        assert_eq!(publisher.subscribe().pin().version(), 999);
-    }
-
-    #[test]
-    fn a_version_held_by_a_handle_is_not_pinned() {
-        let mut publisher = publisher();
-        let held = publisher.subscribe().snapshot();
-        publish(&mut publisher, 1);
-        assert_eq!(figures(&publisher), (1, None));
-        drop(held);
-    }
+#[test]
+fn a_version_held_by_a_handle_is_not_pinned() {
+    let mut publisher = Publisher::new(Version::new(0));
+    let held = publisher.subscribe().snapshot();
+    publish(&mut publisher, 1);
+    assert_eq!(figures(&publisher), (1, None));
+    drop(held);
 }
