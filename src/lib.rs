@@ -79,7 +79,7 @@ use portolan_publish::{freeing, hash, sync};
 
 pub use framework::{
     Algorithm, AlgorithmConfig, Binder, BinderError, Decision, Evictor, Failure, FitError,
-    Framework, FrameworkBuilder, FrameworkError,
+    Framework, FrameworkError,
 };
 pub use scheduler::builder::{BuildError, Schedulers, SchedulersBuilder};
 pub use scheduler::cycle::Scheduler;

@@ -46,14 +46,14 @@
 //! | `Extender`, `Handle.Extenders` | [`Extender`], [`Handle::extenders`] |
 //! | `CycleState` | [`CycleState`]; filters and scores hold their own data |
 //! | `ShouldRecordPluginMetrics`, `SetRecordPluginMetrics` | `CycleState::records_plugin_metrics`, `CycleState::set_records_plugin_metrics` |
-//! | `Handle.ClientSet`, `KubeConfig` | [`Handle::client`], a client of any type |
+//! | `Handle.ClientSet`, `KubeConfig` | a field of the plugin |
 //! | `Handle`, `SnapshotSharedLister` | [`Handle`]; the snapshot and its listers are [`Cycle::cluster`], and outside a cycle [`Handle::snapshot`] |
 //! | `SharedInformerFactory` | [`Handle::follow`]; state that follows pods is a [`Store`](crate::cache::Store) |
 //! | `MinNodeScore`, `MaxNodeScore`, `MaxTotalScore`, `NodeScoreList` | [`MIN_NODE_SCORE`], [`MAX_NODE_SCORE`], `i64::MAX`, [`ScoredNodes`] with the scores |
 //! | `SharedLister`, informers' listers | [`Cluster::nodes`](crate::cache::Cluster::nodes), [`Cluster::objects`](crate::cache::Cluster::objects) |
 //! | `WaitingPod`, `IterateOverWaitingPods` | [`WaitingPod`], [`WaitingPods::all`] |
 //! | `PodInPreBind` | [`PodInPreBind`] |
-//! | `Registry`, `NewFramework` | [`Framework::builder`], [`Framework::new`]; from a configuration `Registry` and `Configuration` of `portolan-k8s` |
+//! | `Registry`, `NewFramework` | [`Framework::new`], [`Framework::with_points`]; from a configuration `Registry` and `Configuration` of `portolan-k8s` |
 //!
 //! The framework of Kubernetes 1.17 (`v1alpha1`) had different interfaces:
 //!

@@ -109,7 +109,7 @@ impl PluginInfo {
     ///
     /// The name is unique within a framework. Configurations, statuses and metrics refer to the plugin by it
     /// (`Plugin.Name`). The framework enables the plugin at its points unless it is
-    /// [configured](super::FrameworkBuilder) otherwise. A plugin at [`Point::Filter`] is asked for its filter by
+    /// [configured](super::Framework::with_points) otherwise. A plugin at [`Point::Filter`] is asked for its filter by
     /// [`Plugin::pre_filter`], even if it is not at [`Point::PreFilter`]. The same holds for [`Point::Score`] and
     /// [`Plugin::pre_score`].
     #[must_use]
@@ -153,7 +153,7 @@ impl PluginInfo {
     /// Requires that the pods of a [`PodGroup`](crate::model::PodGroup) be scheduled together: the queue pops them
     /// together, and reports the status of each group in [`Handle::pod_groups`](super::Handle::pod_groups).
     #[must_use]
-    pub const fn gathers_groups(self) -> PluginInfo {
+    pub(crate) const fn gathers_groups(self) -> PluginInfo {
         PluginInfo { gathers_groups: true, ..self }
     }
 

@@ -69,7 +69,7 @@ pub(super) struct Entry {
 
 impl Entry {
     /// Reads the plugin's constants. The weight is not checked yet.
-    pub(super) fn new((plugin, weight): (Box<dyn Plugin>, i64)) -> Entry {
+    fn new((plugin, weight): (Box<dyn Plugin>, i64)) -> Entry {
         let (info, evaluations) = (plugin.info(), PluginEvaluations::default());
         Entry { plugin, info, weight, evaluations }
     }
@@ -135,14 +135,31 @@ pub enum FrameworkError {
 impl Framework {
     /// Creates a framework of these plugins, with the weights of their scores, where 0 means 1. Each plugin is enabled
     /// at all points that it extends, in this order. If no plugin extends QueueSort, a queue tries pods in order of
-    /// arrival. [`Framework::builder`] starts from the default profile and can change single points.
+    /// arrival. Combine your own plugins with [`default_plugins`](crate::plugin::default_plugins), and give the
+    /// framework the handle that they were created with ([`Framework::with_handle`]).
     ///
     /// # Errors
     ///
     /// Returns an error if two plugins have the same name, a weight is negative, the weighted sum of a node's scores
     /// may overflow 64 bits, or several plugins extend QueueSort.
     pub fn new(plugins: Vec<(Box<dyn Plugin>, i64)>) -> Result<Framework, FrameworkError> {
-        Framework::checked(plugins.into_iter().map(Entry::new).collect())?.sorting_once()
+        Framework::with_points::<&str>(plugins, &[])
+    }
+
+    /// Like [`Framework::new`], but enables exactly the named plugins at these points, in this order. All other points
+    /// run every plugin that extends them.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Framework::new`] and of [`Framework::with_plugins_at`].
+    pub fn with_points<N: AsRef<str>>(
+        plugins: Vec<(Box<dyn Plugin>, i64)>,
+        points: &[(Point, Vec<N>)],
+    ) -> Result<Framework, FrameworkError> {
+        let framework = Framework::checked(plugins.into_iter().map(Entry::new).collect())?;
+        let enable =
+            |made: Framework, (point, names): &(Point, Vec<N>)| made.with_plugins_at(*point, names);
+        points.iter().try_fold(framework, enable)?.sorting_once()
     }
 
     /// Creates a framework without checking the plugins.
@@ -151,7 +168,7 @@ impl Framework {
     }
 
     /// Returns the framework if at most one plugin sorts the queue.
-    pub(super) fn sorting_once(self) -> Result<Framework, FrameworkError> {
+    fn sorting_once(self) -> Result<Framework, FrameworkError> {
         let mut sorts = self.infos_at(Point::QueueSort).map(PluginInfo::name);
         match (sorts.next(), sorts.next()) {
             (Some(first), Some(second)) => Err(FrameworkError::QueueSort { first, second }),
@@ -164,7 +181,7 @@ impl Framework {
 
     /// Creates a framework after checking the plugins' names and weights. Several plugins may extend QueueSort until
     /// [`Framework::with_plugins_at`] selects one.
-    pub(super) fn checked(plugins: Vec<Entry>) -> Result<Framework, FrameworkError> {
+    fn checked(plugins: Vec<Entry>) -> Result<Framework, FrameworkError> {
         let mut names = BTreeSet::new();
         let mut total = 0_i64;
         for Entry { info, weight, .. } in &plugins {
@@ -761,5 +778,22 @@ mod tests {
         let weights: Vec<i64> = made.plugins_at(Point::Score).map(|(_, weight)| weight).collect();
         assert_eq!(weights, [1, 2]);
         assert_eq!(refused(vec![(Box::new(NodeName), i64::MAX)]), None);
+    }
+
+    #[test]
+    fn one_of_several_queue_sort_plugins_can_be_selected() {
+        struct Mine;
+        impl Plugin for Mine {
+            fn info(&self) -> PluginInfo {
+                PluginInfo::new("Mine", &[Point::QueueSort])
+            }
+        }
+        let two = || -> Vec<(Box<dyn Plugin>, i64)> {
+            vec![(Box::new(crate::plugins::PrioritySort), 0), (Box::new(Mine), 0)]
+        };
+        assert!(matches!(Framework::new(two()), Err(FrameworkError::QueueSort { .. })));
+        let framework = Framework::with_points(two(), &[(Point::QueueSort, vec!["Mine"])]).unwrap();
+        let sorts = framework.plugins_at(Point::QueueSort).map(|(plugin, _)| plugin.info().name());
+        assert_eq!(sorts.collect::<Vec<_>>(), ["Mine"]);
     }
 }

@@ -1,7 +1,7 @@
 //! The list of kube-scheduler's plugins, in their default order and with their default weights
 //! (apis/config/v1/default_plugins.go).
 
-use crate::framework::{Framework, FrameworkBuilder, Handle, Plugin};
+use crate::framework::{Framework, Handle, Plugin};
 
 /// A plugin of the default profile: its name, the weight of its scores (0 if it does not score), and its constructor
 /// without arguments.
@@ -45,15 +45,6 @@ pub fn default_plugins(handle: &Handle) -> Vec<(Box<dyn Plugin>, i64)> {
 #[must_use]
 pub fn default_plugin(name: &str, handle: &Handle) -> Option<Box<dyn Plugin>> {
     PROFILE.iter().find(|(known, ..)| *known == name).map(|(_, _, make)| make(handle))
-}
-
-impl FrameworkBuilder {
-    /// Appends the plugins of the [default profile](Framework::default_profile), with their default weights.
-    #[must_use]
-    pub fn default_plugins(self) -> FrameworkBuilder {
-        let plugins = default_plugins(self.handle());
-        plugins.into_iter().fold(self, |builder, (plugin, weight)| builder.plugin(plugin, weight))
-    }
 }
 
 impl Framework {

@@ -8,7 +8,7 @@ use portolan::model::{Name, Pod, PodBuilder, Uid, node, pod};
 use portolan::plugin::preemption::Candidate;
 use portolan::plugin::{
     Cycle, CycleState, EXTENDER, Eviction, Extender, ExtenderError, ExtenderFilter,
-    ExtenderVictims, Handle, Nomination,
+    ExtenderVictims, Handle, Nomination, Point,
 };
 use portolan::{Algorithm, AlgorithmConfig, Decision, Evictor, Failure, FitError, Framework};
 
@@ -339,9 +339,8 @@ fn an_extender_that_scores_is_called_even_without_score_plugins() {
     let mut setup = setup(&FOUR, []);
     let handle = Handle::default().with_extenders([service.clone() as Arc<dyn Extender>]);
     let fit = portolan::plugin::NodeResourcesFit::default();
-    let framework = Framework::builder_with(&handle).plugin(Box::new(fit), 1);
-    let framework = framework.disable_at(portolan::plugin::Point::Score, "NodeResourcesFit");
-    let framework = framework.build().unwrap();
+    let framework = Framework::new(vec![(Box::new(fit), 1)]).unwrap().with_handle(handle);
+    let framework = framework.with_plugins_at(Point::Score, &[""; 0]).unwrap();
     setup.algorithm = Algorithm::new(framework, AlgorithmConfig::default(), None);
     let decision = setup.decide(&web()).unwrap();
     assert_eq!((&*decision.node, decision.score, decision.feasible), ("n3", 10, 3));

@@ -9,7 +9,8 @@ use portolan::cache::{NodeInfo, Writer};
 use portolan::model::{Name, Pod, Uid};
 use portolan::plugin::preemption::DryRun;
 use portolan::plugin::{
-    Code, Cycle, Diagnosis, Filter, Nomination, Plugin, PluginInfo, Point, PreFilter, Status,
+    Code, Cycle, Diagnosis, Filter, Handle, Nomination, Plugin, PluginInfo, Point, PreFilter,
+    Status, default_plugins,
 };
 use portolan::{Algorithm, AlgorithmConfig, Failure, FitError, Framework};
 use portolan_testkit::checks::decided_by_nodes;
@@ -153,13 +154,13 @@ impl Profile {
     fn new(local: u64, percentage_of_nodes: u8) -> Profile {
         let (mode, watched) = (Arc::new(AtomicU64::new(ACCEPTS)), Arc::default());
         let own = |name, is_local, mode| Box::new(Own { name, is_local, mode });
-        let framework = Framework::builder()
-            .plugin(own("OwnLocal", true, Arc::new(AtomicU64::new(local))), 0)
-            .plugin(own("Own", false, Arc::clone(&mode)), 0)
-            .plugin(Box::new(Watch(Arc::clone(&watched))), 0)
-            .default_plugins()
-            .build()
-            .unwrap();
+        let mut plugins: Vec<(Box<dyn Plugin>, i64)> = vec![
+            (own("OwnLocal", true, Arc::new(AtomicU64::new(local))), 0),
+            (own("Own", false, Arc::clone(&mode)), 0),
+            (Box::new(Watch(Arc::clone(&watched))), 0),
+        ];
+        plugins.extend(default_plugins(&Handle::default()));
+        let framework = Framework::new(plugins).unwrap();
         let config = AlgorithmConfig { percentage_of_nodes, seed: 1 };
         Profile { algorithm: Algorithm::new(framework, config, None), mode, watched }
     }

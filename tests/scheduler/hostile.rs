@@ -402,8 +402,7 @@ fn label_sets_that_come_and_go_are_counted_in_the_version_that_has_them() {
             )
             .unwrap();
     }
-    let build =
-        || Framework::builder().plugin(Box::new(PodTopologySpread::default()), 1).build().unwrap();
+    let build = || Framework::new(vec![(Box::new(PodTopologySpread::default()), 1)]).unwrap();
     let kept = build();
     let asked = pod("q")
         .label("app", "a")

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use portolan::cache::{Cluster, Config, Engine, Event, Store};
 use portolan::model::{CustomEvent, Generation, Name, Pod, Timestamp, node, pod};
-use portolan::plugin::{Code, Cycle, Plugin, PluginInfo, Point, PreFilter, Status};
+use portolan::plugin::{
+    Code, Cycle, Handle, Plugin, PluginInfo, Point, PreFilter, Status, default_plugins,
+};
 use portolan::{Algorithm, AlgorithmConfig, Failure, Framework, Profiles, Scheduler, WhatIf};
 
 /// Tokens, of which each pod takes one.
@@ -66,7 +68,9 @@ fn engine(tokens: usize) -> Engine {
 
 fn framework(engine: &Engine, is_careless: bool) -> Framework {
     let plugin = TokenPlugin { engine: engine.clone(), is_careless };
-    Framework::builder().default_plugins().plugin(Box::new(plugin), 0).build().unwrap()
+    let mut plugins = default_plugins(&Handle::default());
+    plugins.push((Box::new(plugin), 0));
+    Framework::new(plugins).unwrap()
 }
 
 fn what_if(engine: &Engine, is_careless: bool) -> WhatIf {

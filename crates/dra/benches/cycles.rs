@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use portolan::cache::{Config, Engine, Event};
 use portolan::model::{PodResourceClaim, node, pod};
-use portolan::plugin::{Cycle, Handle};
+use portolan::plugin::{Cycle, Handle, default_plugins};
 use portolan::{Algorithm, AlgorithmConfig, Framework};
 use portolan_dra::cel::{Attribute, Device, Program};
 use portolan_dra::plugin::{Backend, InMemoryBackend};
@@ -134,8 +134,9 @@ fn run(scenario: Scenario) -> Result<(), Box<dyn std::error::Error>> {
     }
     let handle = Handle::default();
     let plugin = DynamicResources::new(&handle, backend.clone());
-    let framework =
-        Framework::builder_with(&handle).default_plugins().plugin(Box::new(plugin), 2).build()?;
+    let mut plugins = default_plugins(&handle);
+    plugins.push((Box::new(plugin), 2));
+    let framework = Framework::new(plugins)?.with_handle(handle);
     let mut algorithm = Algorithm::new(framework, AlgorithmConfig::default(), None);
     let reader = engine.reader()?;
     let mut parts = [Duration::ZERO; 3];

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use portolan::model::{Pod, Timestamp};
-use portolan::scheduler::{BindingCycle, Stop};
+use portolan::scheduler::BindingCycle;
 use portolan::{AlgorithmConfig, Failure, WhatIf};
 use portolan_dra::Devices;
 use serde_json::json;
@@ -64,7 +64,7 @@ fn a_what_if_question_uses_each_device_once() {
     let snapshot = live.engine.reader().unwrap().snapshot();
     let framework = Arc::new(live.framework());
     let mut what_if = WhatIf::new(&snapshot, framework, AlgorithmConfig::default());
-    let placed = what_if.schedule_all(pods.iter().map(|pod| &**pod), Stop::AtEnd);
+    let placed = pods.iter().map(|pod| what_if.schedule(pod)).collect::<Vec<_>>();
     let placed: Vec<bool> = placed.iter().map(Result::is_ok).collect();
     assert_eq!(placed, [true, false]);
 }

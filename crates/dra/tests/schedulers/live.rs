@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use portolan::cache::{Config, Engine, Event, Snapshot};
 use portolan::model::{Pod, PodResourceClaim, node, pod};
-use portolan::plugin::{Handle, Snapshots};
+use portolan::plugin::{Handle, Snapshots, default_plugins};
 use portolan::scheduler::InMemoryBinder;
 use portolan::{Algorithm, AlgorithmConfig, Framework, Profiles, Scheduler};
 use portolan_dra::model::{ResourceClaim, read};
@@ -46,8 +46,9 @@ impl Live {
             .with_snapshots(self.clone())
             .with_binder(Arc::new(InMemoryBinder::new(self.engine.clone())));
         let plugin = DynamicResources::new(&handle, self.backend.clone());
-        let builder = Framework::builder_with(&handle).default_plugins();
-        builder.plugin(Box::new(plugin), 2).build().unwrap()
+        let mut plugins = default_plugins(&handle);
+        plugins.push((Box::new(plugin), 2));
+        Framework::new(plugins).unwrap().with_handle(handle)
     }
 
     pub(crate) fn scheduler(self: &Arc<Live>) -> Scheduler {

@@ -212,14 +212,9 @@ impl<'a> Plugins<'a> {
         weights: &BTreeMap<&str, i64>,
         handle: &Handle,
     ) -> Result<Framework, FrameworkError> {
-        let mut builder = Framework::builder_with(handle);
-        for (name, plugin) in self.0 {
-            builder = builder.plugin(plugin, weights.get(name).copied().unwrap_or(0));
-        }
-        for (point, names) in points {
-            builder = builder.plugins_at(*point, names);
-        }
-        builder.build()
+        let weight = |name| weights.get(name).copied().unwrap_or(0);
+        let plugins = self.0.into_iter().map(|(name, plugin)| (plugin, weight(name))).collect();
+        Ok(Framework::with_points(plugins, points)?.with_handle(handle.clone()))
     }
 }
 
