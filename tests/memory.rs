@@ -255,7 +255,7 @@ fn nodes_with_equal_labels_share_them_unless_somebody_else_holds_the_node() {
     let updated = node("n1").hostname().zone("z").label("pool", "a").cpu(1).build();
     engine.submit(Event::update_node(updated)).unwrap().wait().unwrap().unwrap();
     let listed = ["n1", "n2", "n3", "n4"].map(labelled).to_vec();
-    let relist = Event::relist(Relist::Nodes([listed, vec![held.clone()]].concat()));
+    let relist = Event::Relist(Relist::Nodes([listed, vec![held.clone()]].concat()).into());
     engine.submit(relist).unwrap().wait().unwrap().unwrap();
     let snapshot = engine.reader().unwrap().snapshot();
     let zone = |name: &str| &snapshot.node(name).unwrap().node().unwrap().zone.zone;

@@ -94,13 +94,15 @@ impl Pods<'_> {
 }
 
 fn template(deployment: usize, claim: Option<usize>) -> Arc<Template> {
-    let pod = pod("template").cpu(100).memory(500 << 20).labels(Labels::new([
-        ("app", format!("app-{deployment}")),
-        ("app.kubernetes.io/component", "web".to_owned()),
-        ("pod-template-hash", format!("{:010x}", deployment * 2_654_435_761)),
-        ("team", format!("team-{}", deployment % 50)),
-        ("version", "v1".to_owned()),
-    ]));
+    let pod = pod("template").cpu(100).memory(500 << 20).spec(|spec| {
+        spec.labels = Labels::new([
+            ("app", format!("app-{deployment}")),
+            ("app.kubernetes.io/component", "web".to_owned()),
+            ("pod-template-hash", format!("{:010x}", deployment * 2_654_435_761)),
+            ("team", format!("team-{}", deployment % 50)),
+            ("version", "v1".to_owned()),
+        ])
+    });
     match claim {
         Some(claim) => pod.claim(format!("data-{claim}")),
         None => pod,

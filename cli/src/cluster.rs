@@ -607,7 +607,7 @@ impl Loaded {
         let engine = Engine::at(&self.cluster, Config::default());
         for object in added {
             let name = format!("{} {}", object.kind().as_str(), object.name());
-            let put = event(&engine, Event::put_object(object))?;
+            let put = event(&engine, Event::PutObject(object))?;
             put.map_err(|error| CommandError::Refused { object: name, error })?;
         }
         let cluster = engine.reader().map_err(closed)?.snapshot();

@@ -46,9 +46,9 @@ pub struct Config {
     /// | inline | by [`Writer::expire`] | the caller's |
     /// | shared | after an event that carries a time, and by each [`SchedulingLoop`](crate::SchedulingLoop) while it waits for a pod | the callers' |
     ///
-    /// A shared engine without scheduling loops that gets no such events is swept by [`Event::expire`].
+    /// A shared engine without scheduling loops that gets no such events is swept by [`Event::Expire`].
     ///
-    /// [`Event::expire`]: crate::log::Event::expire
+    /// [`Event::Expire`]: crate::log::Event::Expire
     pub assumed_ttl: Option<Duration>,
     /// The capacity of the log in events, up to 2^20; the default is 4,096. A thread that submits to a full log waits.
     pub log_capacity: Option<usize>,

@@ -228,7 +228,7 @@ impl Engine {
         Some(Registration { registered: registered.clone(), bit: !before & before.wrapping_add(1) })
     }
 
-    /// Returns the period at which callers with a clock should submit an [`Event::expire`], or `None` if nothing
+    /// Returns the period at which callers with a clock should submit an [`Event::Expire`], or `None` if nothing
     /// expires.
     pub(crate) fn sweep_period(&self) -> Option<Duration> {
         self.sweep_period
@@ -237,7 +237,7 @@ impl Engine {
     /// Puts an event in the log, and returns a ticket for its outcome. Waits while the log is full, but never for a
     /// reader.
     ///
-    /// [`Event`] has a constructor for each kind of event, which lists the reasons for rejection. The ticket returns
+    /// [`Event`] and its constructors list the reasons for rejection. The ticket returns
     /// such an error; this method does not. The call may fold and publish events of this and other threads before it
     /// returns.
     ///

@@ -314,7 +314,7 @@ impl Writer {
     ///
     /// Returns an error if the node is unknown.
     pub fn remove_node(&mut self, name: impl Into<Name>) -> Result<Generation, EventError> {
-        self.generation_of(&Event::remove_node(name))
+        self.generation_of(&Event::RemoveNode(name.into()))
     }
 
     /// Adds or replaces an object other than a pod or a Node. The object is passed by value, in an [`Arc`], or as an
@@ -322,9 +322,9 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// Returns an error if the object has no name, or for the reasons of its kind ([`Event::put_object`]).
+    /// Returns an error if the object has no name, or for the reasons of its kind ([`Event::PutObject`]).
     pub fn put_object(&mut self, object: impl Into<Object>) -> Result<Generation, EventError> {
-        self.generation_of(&Event::put_object(object))
+        self.generation_of(&Event::PutObject(object.into()))
     }
 
     /// Removes an object other than a pod or a Node. The namespace of a cluster-scoped object is empty. O(log n) for
@@ -390,7 +390,7 @@ impl Writer {
             let name = |object: &Object| {
                 format!("{} {}/{}", object.kind().as_str(), object.namespace(), object.name())
             };
-            let put = Event::put_object(object);
+            let put = Event::PutObject(object);
             if let (Err(why), Event::PutObject(object)) = (self.load_one(&put, &mut applied), put) {
                 applied.rejected.push((name(&object), why));
             }
@@ -443,7 +443,7 @@ impl Writer {
     ///
     /// Currently returns no errors. [`Applied::rejected`] contains the objects that were rejected.
     pub fn relist(&mut self, relist: Relist) -> Result<Applied, EventError> {
-        self.take(Event::relist(relist))
+        self.take(Event::Relist(relist.into()))
     }
 
     /// Advances the clock to `now`, and removes the assumed pods, reservations and deletion marks that have expired.
@@ -454,7 +454,7 @@ impl Writer {
     /// Currently returns no errors.
     pub fn expire(&mut self, now: Timestamp) -> Result<usize, EventError> {
         self.reclaim_some(IDLE_STEPS);
-        self.apply(&Event::expire(now)).map(|applied| applied.removed)
+        self.apply(&Event::Expire(now)).map(|applied| applied.removed)
     }
 
     /// Returns the writer's current state, which includes events that are not published yet.

@@ -1,6 +1,5 @@
 //! The services that plugins use outside of a scheduling cycle (k8s.io/kube-scheduler/framework `Handle`).
 
-use std::any::Any;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::pin::Pin;
@@ -106,7 +105,7 @@ pub trait Notes: Send + Sync {
 
 /// The services that plugins share, passed to plugins when they are created: the pods that wait for permits or are in
 /// PreBind, the nominated pods, the queue's pod groups, the binders of pods and volumes, the evictor, the extenders,
-/// the published versions, the log, and a client of the caller's own.
+/// the published versions and the log.
 ///
 /// Clones refer to the same data. All profiles of a configuration share one handle. The cluster and its stores are part
 /// of each [`Cycle`](super::Cycle).
@@ -125,7 +124,6 @@ pub struct Handle {
     extenders: Arc<[Arc<dyn Extender>]>,
     snapshots: Option<Arc<dyn Snapshots>>,
     log: Option<Arc<dyn Follow>>,
-    client: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Handle {
@@ -174,31 +172,6 @@ impl Handle {
     #[must_use]
     pub(crate) fn with_log(self, log: Arc<dyn Follow>) -> Handle {
         Handle { log: Some(log), ..self }
-    }
-
-    /// Sets a client of the caller's own, for example of an API server, for plugins created with the returned handle
-    /// (`ClientSet`, `KubeConfig`). It replaces a client that was set before, whatever its type: to pass several, pass
-    /// a struct of them.
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    /// use portolan::plugin::Handle;
-    ///
-    /// struct Licences(u32);
-    ///
-    /// let handle = Handle::default().with_client(Arc::new(Licences(3)));
-    /// assert_eq!(handle.client::<Licences>().map(|licences| licences.0), Some(3));
-    /// assert!(handle.client::<String>().is_none());
-    /// ```
-    #[must_use]
-    pub fn with_client<C: Send + Sync + 'static>(self, client: Arc<C>) -> Handle {
-        Handle { client: Some(client), ..self }
-    }
-
-    /// Returns the client, or `None` if none is set or it has another type ([`Handle::with_client`]).
-    #[must_use]
-    pub fn client<C: Send + Sync + 'static>(&self) -> Option<Arc<C>> {
-        self.client.clone()?.downcast().ok()
     }
 
     /// Returns a stream of the effects of all events from now on, for state that a plugin derives from the log. Returns

@@ -8,11 +8,9 @@
 
 use std::sync::Arc;
 
-use crate::model::{
-    Generation, Name, Node, Object, ObjectKind, Pod, PodGroupPhase, Timestamp, Uid,
-};
+use crate::model::{Generation, Name, Node, ObjectKind, Pod, Timestamp, Uid};
 
-use super::{Event, ObjectKey, Prepared, Relist};
+use super::{Event, ObjectKey, Prepared};
 
 impl Event {
     /// Assumes a pod: places it on the node that it names, before the API server confirms the binding
@@ -192,15 +190,6 @@ impl Event {
         Event::PutPending(pod.into())
     }
 
-    /// Notifies followers that a pending pod was deleted. If the pod is assumed, it is removed from its node
-    /// ([`Event::RemovePending`]).
-    ///
-    /// Rejected if the uid is empty (`EmptyUid`).
-    #[must_use]
-    pub fn remove_pending(uid: &Uid) -> Event {
-        Event::RemovePending(uid.clone())
-    }
-
     /// Adds a node, or replaces the node with the same name ([`Event::AddNode`]).
     ///
     /// Rejected if the node has no name (`EmptyName`), has a negative amount (`Negative`), or has more than 65,535
@@ -216,15 +205,6 @@ impl Event {
     #[must_use]
     pub fn update_node(node: impl Into<Arc<Node>>) -> Event {
         Event::UpdateNode(node.into())
-    }
-
-    /// Removes a node ([`Event::RemoveNode`]). A node that still has pods remains as a ghost until its last pod is
-    /// removed.
-    ///
-    /// Rejected if the node is unknown (`NodeNotFound`).
-    #[must_use]
-    pub fn remove_node(name: impl Into<Name>) -> Event {
-        Event::RemoveNode(name.into())
     }
 
     /// Assigns a node to the partition of a scheduler instance ([`Event::AssignNode`]).
@@ -244,17 +224,6 @@ impl Event {
         Event::UnassignNode { node: node.into(), scheduler: scheduler.into() }
     }
 
-    /// Adds or replaces an object other than a pod or a Node ([`Event::PutObject`]). The object is passed by value, in
-    /// an [`Arc`], or as an [`Object`].
-    ///
-    /// Rejected if the object has no name (`EmptyName`). A part of a node is also rejected for the same reasons as in
-    /// [`Event::add_node`], and a Reservation if its pod is not a placeholder (`NoPlaceholder`), is already on a node
-    /// (`AlreadyAdded`), or cannot be placed.
-    #[must_use]
-    pub fn put_object(object: impl Into<Object>) -> Event {
-        Event::PutObject(object.into())
-    }
-
     /// Removes an object other than a pod or a Node ([`Event::DeleteObject`]). The namespace of a cluster-scoped object
     /// is empty.
     ///
@@ -267,18 +236,6 @@ impl Event {
     ) -> Event {
         let key = ObjectKey { kind, namespace: namespace.into(), name: name.into() };
         Event::DeleteObject(Arc::new(key))
-    }
-
-    /// Sets the phase of a pod group, until its object is next put ([`Event::SetGroupPhase`]).
-    ///
-    /// Rejected if the group is unknown (`ObjectNotFound`).
-    #[must_use]
-    pub fn set_group_phase(
-        namespace: impl Into<Name>,
-        name: impl Into<Name>,
-        phase: PodGroupPhase,
-    ) -> Event {
-        Event::SetGroupPhase { namespace: namespace.into(), name: name.into(), phase }
     }
 
     /// Marks a bound pod as about to be deleted by a preemptor ([`Event::MarkForDeletion`]).
@@ -298,24 +255,6 @@ impl Event {
     #[must_use]
     pub fn unmark_for_deletion(victim: &Uid, preemptor: &Uid) -> Event {
         Event::UnmarkForDeletion { victim: victim.clone(), preemptor: preemptor.clone() }
-    }
-
-    /// Advances the clock to `now`, and removes the assumed pods, reservations and deletion marks that have expired
-    /// ([`Event::Expire`]).
-    ///
-    /// Never rejected.
-    #[must_use]
-    pub fn expire(now: Timestamp) -> Event {
-        Event::Expire(now)
-    }
-
-    /// Replaces all objects of one kind with a list, and removes the objects that are not in it ([`Event::Relist`]).
-    ///
-    /// Never rejected as a whole: [`Applied::rejected`](super::Applied::rejected) contains the objects that were, also
-    /// if they are listed twice (`ListedTwice`).
-    #[must_use]
-    pub fn relist(relist: Relist) -> Event {
-        Event::Relist(Arc::new(relist))
     }
 }
 

@@ -12,7 +12,7 @@ use crate::sync::{Mutex, lock};
 
 /// A change to the cluster, which the engine folds into its state.
 ///
-/// Each kind of event has a constructor, such as [`Event::add_node`], that lists the reasons for which the event is
+/// Most kinds have a constructor, such as [`Event::add_node`], that lists the reasons for which the event is
 /// rejected. A rejected event changes nothing, but it still takes a generation. Readers see an accepted event in the
 /// next published version and never see a part of it.
 ///
@@ -25,10 +25,7 @@ use crate::sync::{Mutex, lock};
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 #[non_exhaustive]
 pub enum Event {
-    /// Assumes a pod: places it on the node that it names, before the API server confirms the binding. See
-    /// [`Event::assume`].
-    ///
-    /// Rejected if the pod is already known, names no node, has resource claims, or does not pass the commit check.
+    /// Assumes a pod. See [`Event::assume`].
     AssumePod {
         /// The pod, with its node name.
         pod: Arc<Pod>,
@@ -37,9 +34,7 @@ pub enum Event {
         /// the current state ([`CommitPolicy`](crate::cache::CommitPolicy)).
         decided_on: Option<Generation>,
     },
-    /// Assumes several pods atomically: all of them or none. See [`Event::assume_all`].
-    ///
-    /// Rejected if any of the pods would be rejected on top of the pods before it.
+    /// Assumes several pods atomically. See [`Event::assume_all`].
     AssumeAll {
         /// The pods, each with its node name.
         pods: Arc<[Pod]>,
@@ -67,9 +62,6 @@ pub enum Event {
     /// schedulers, the victims instead remain on their node and are counted there until their own objects are deleted.
     /// The preemptor is assumed as a pod that is nominated to the node with these victims, and the preemption store
     /// marks them. A fork removes the victims in both cases ([`Fork::preempt`](crate::cache::Fork::preempt)).
-    ///
-    /// Rejected if the preemptor could not be assumed without the victims, or if a victim is unknown, listed twice, on
-    /// another node, or a placeholder pod.
     Preempt {
         /// The preemptor, with its node name.
         pod: Arc<Pod>,
@@ -81,8 +73,6 @@ pub enum Event {
     },
     /// Records that the binding of an assumed pod has finished, which starts its time to live
     /// ([`Config::assumed_ttl`](crate::cache::Config::assumed_ttl)). See [`Event::finish_binding`].
-    ///
-    /// Rejected only if the uid is empty. A pod that is not assumed is left unchanged.
     FinishBinding {
         /// The uid of the pod.
         uid: Uid,
@@ -90,27 +80,19 @@ pub enum Event {
         now: Timestamp,
     },
     /// Forgets an assumed pod, for example because its binding failed. See [`Event::forget`].
-    ///
-    /// Rejected if the pod is not assumed or is on another node. An unknown pod is ignored.
     ForgetPod {
         /// The uid of the pod.
         uid: Uid,
         /// The node on which the pod was assumed, or `None` to skip the comparison.
         node: Option<Name>,
     },
-    /// Adds a pod that is bound to a node, or confirms an assumed one. See [`Event::add_pod`].
-    ///
-    /// Rejected if the pod has already been added or names no node. An assumed pod that is bound to another node moves
-    /// to that node.
+    /// Adds a pod that is bound to a node, or confirms an assumed one, which moves if it is bound to another node. See
+    /// [`Event::add_pod`].
     AddPod(Arc<Pod>),
     /// Applies a pod as a watch reports it, whatever the engine knows about it. See [`Event::put_pod`].
-    ///
-    /// Rejected if the object is older than the known one, or cannot be placed.
     PutPod(Arc<Pod>),
-    /// Replaces the object of an added pod. See [`Event::update_pod`].
-    ///
-    /// Rejected if the pod is unknown, assumed, or a placeholder pod, or if the new object names another node. With
-    /// [`Config::godel`](crate::cache::Config::godel), a pod in any state can be updated to any other.
+    /// Replaces the object of an added pod. With [`Config::godel`](crate::cache::Config::godel), a pod in any state can
+    /// be updated to any other. See [`Event::update_pod`].
     UpdatePod {
         /// The uid of the pod before the update.
         old: Uid,
@@ -118,8 +100,6 @@ pub enum Event {
         pod: Arc<Pod>,
     },
     /// Removes a pod, assumed or added, from its node. See [`Event::remove_pod`].
-    ///
-    /// Rejected if the pod is unknown, on another node, or a placeholder pod.
     RemovePod {
         /// The uid of the pod.
         uid: Uid,
@@ -132,30 +112,25 @@ pub enum Event {
     /// Versions do not contain pending pods. The event is passed to followers in log order
     /// ([`Follower`](super::Follower)), unless the pod is assumed or placed. With
     /// [`Config::godel`](crate::cache::Config::godel), a pod that another scheduler has assumed is removed from its
-    /// node. Rejected if the pod names a node.
+    /// node.
     PutPending(Arc<Pod>),
-    /// Announces that a pod whose object names no node was deleted. See [`Event::remove_pending`].
+    /// Announces that a pod whose object names no node was deleted.
     ///
-    /// Followers are notified. If the pod is assumed, it is removed, and its resources are free immediately. Rejected
-    /// only if the uid is empty. For a pod that has been bound, submit [`Event::AddPod`] instead.
+    /// Followers are notified. If the pod is assumed, it is removed, and its resources are free immediately. For a pod
+    /// that has been bound, submit [`Event::AddPod`] instead. Rejected if the uid is empty (`EmptyUid`).
     RemovePending(Uid),
     /// Adds a node, or replaces the node with the same name. See [`Event::add_node`].
-    ///
-    /// Rejected if the node has no name, a negative amount, or too many images or resources.
     AddNode(Arc<Node>),
     /// Replaces a node, or adds it if it is unknown. See [`Event::update_node`].
-    ///
-    /// Rejected for the same reasons as [`Event::AddNode`].
     UpdateNode(Arc<Node>),
-    /// Removes a node. See [`Event::remove_node`].
-    ///
-    /// A node that still has pods remains as a ghost until its last pod is removed. Rejected if the node is unknown.
+    /// Removes a node. A node that still has pods remains as a ghost until its last pod is removed. Rejected if the node
+    /// is unknown (`NodeNotFound`).
     RemoveNode(Name),
     /// Assigns a node to the partition of a scheduler instance
     /// ([`Partition::Scheduler`](crate::plugin::Partition::Scheduler)). See [`Event::assign_node`].
     ///
     /// The assignment overrides the scheduler that the Node and the NMNode name, each until that object is next updated
-    /// or relisted. Rejected if the node is unknown or a ghost.
+    /// or relisted.
     AssignNode {
         /// The name of the node.
         node: Name,
@@ -164,23 +139,25 @@ pub enum Event {
     },
     /// Removes a node from the partition of a scheduler instance. See [`Event::unassign_node`].
     ///
-    /// A node in another partition is left unchanged. Like [`Event::AssignNode`], this lasts until the Node and the
-    /// NMNode are next updated or relisted, and it is rejected for the same reasons.
+    /// Like [`Event::AssignNode`], this lasts until the Node and the NMNode are next updated or relisted.
     UnassignNode {
         /// The name of the node.
         node: Name,
         /// The name of the scheduler instance.
         scheduler: Name,
     },
-    /// Adds or replaces an object other than a pod or a Node. See [`Event::put_object`].
+    /// Adds or replaces an object other than a pod or a Node.
     ///
     /// An object that is part of a node ([`ObjectKind::is_node_part`]) changes the node with the same name. Rejected if
-    /// the object has no name, or if a Reservation cannot reserve what it claims.
+    /// the object has no name (`EmptyName`); a part of a node also for the reasons of [`Event::add_node`], and a
+    /// Reservation if its pod is not a placeholder (`NoPlaceholder`), is already on a node (`AlreadyAdded`), or cannot
+    /// be placed.
     PutObject(Object),
     /// Sets the scheduling status of a pod group, as Gödel's binder does when it has bound the group's pods
-    /// (`SetUnitSchedulingStatus`). See [`Event::set_group_phase`].
+    /// (`SetUnitSchedulingStatus`).
     ///
-    /// The phase applies until the group is next put, relisted or deleted. Rejected if the group is unknown.
+    /// The phase applies until the group is next put, relisted or deleted. Rejected if the group is unknown
+    /// (`ObjectNotFound`).
     SetGroupPhase {
         /// The namespace of the group.
         namespace: Name,
@@ -190,14 +167,11 @@ pub enum Event {
         phase: PodGroupPhase,
     },
     /// Removes an object other than a pod or a Node. See [`Event::delete_object`].
-    ///
-    /// Rejected if the object is unknown.
     DeleteObject(Arc<ObjectKey>),
     /// Marks a bound pod as about to be deleted by a preemptor ([`DeletionMarks`](crate::cache::DeletionMarks)). See
     /// [`Event::mark_for_deletion`].
     ///
-    /// The mark expires after ten minutes, and it replaces the mark of another preemptor. Rejected if the victim is not
-    /// bound or is a placeholder pod, or if the engine does not store marks.
+    /// The mark expires after ten minutes, and it replaces the mark of another preemptor.
     MarkForDeletion {
         /// The uid of the pod to be deleted.
         victim: Uid,
@@ -207,24 +181,20 @@ pub enum Event {
         now: Timestamp,
     },
     /// Removes the mark of a pod that will not be deleted after all. See [`Event::unmark_for_deletion`].
-    ///
-    /// An unmarked pod is left unchanged. Rejected if another preemptor set the mark, or if the engine does not store
-    /// marks.
     UnmarkForDeletion {
         /// The uid of the marked pod.
         victim: Uid,
         /// The uid of the preemptor that set the mark.
         preemptor: Uid,
     },
-    /// Advances the clock, and removes the assumed pods, reservations and deletion marks that have expired. See
-    /// [`Event::expire`].
-    ///
-    /// Never rejected.
+    /// Advances the clock, and removes the assumed pods, reservations and deletion marks that have expired. Never
+    /// rejected.
     Expire(Timestamp),
     /// Replaces all objects of one kind with a list from the API server, and removes the objects that are not in the
-    /// list. See [`Event::relist`].
+    /// list.
     ///
-    /// Never rejected as a whole: [`Applied::rejected`] contains the objects that were.
+    /// Never rejected as a whole: [`Applied::rejected`] contains the objects that were, also if they are listed twice
+    /// (`ListedTwice`).
     Relist(Arc<Relist>),
     /// Changes a store that was registered with [`Config::with_store`](crate::cache::Config::with_store). See
     /// [`Event::custom`].

@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use super::requests::Requests;
 use super::{
-    Container, ContainerKind, GeneratedClaims, HostPort, Labels, Launcher, Name, NodeAffinity,
-    PodAffinity, PodClass, PodSpec, Quantity, ResourceList, Taint, TaintEffect, Template,
-    Toleration, TolerationOperator, Uid, Volume, VolumeSource,
+    Container, ContainerKind, GeneratedClaims, HostPort, Labels, Name, NodeAffinity, PodAffinity,
+    PodSpec, Quantity, ResourceList, Taint, TaintEffect, Template, Toleration, TolerationOperator,
+    Uid, Volume, VolumeSource,
 };
 
 /// A point in time, in nanoseconds since the Unix epoch. Callers pass times in: no engine reads a clock.
@@ -227,13 +227,6 @@ impl PodBuilder {
         self
     }
 
-    /// Sets all labels.
-    #[must_use]
-    pub fn labels(mut self, labels: Labels) -> Self {
-        self.spec.labels = labels;
-        self
-    }
-
     /// Adds a TCP host port on every address.
     #[must_use]
     pub fn host_port(mut self, port: u16) -> Self {
@@ -324,20 +317,6 @@ impl PodBuilder {
     #[must_use]
     pub fn group(mut self, name: impl Into<Name>) -> Self {
         self.spec.scheduling_group = Some(name.into());
-        self
-    }
-
-    /// Sets the resource class.
-    #[must_use]
-    pub fn class(mut self, class: PodClass) -> Self {
-        self.spec.class = class;
-        self
-    }
-
-    /// Sets the launcher.
-    #[must_use]
-    pub fn launcher(mut self, launcher: Launcher) -> Self {
-        self.spec.launcher = launcher;
         self
     }
 

@@ -129,7 +129,7 @@ pub fn stays(pod: &PodInfo<'_>, options: DrainOptions) -> Option<Stays> {
 impl WhatIf {
     /// Cordons a node and evicts its pods, as far as their owners and disruption budgets allow. Terminating pods end
     /// without an eviction: their controllers have replaced them already. The evicted pods are not placed yet: see
-    /// [`WhatIf::schedule_all`].
+    /// [`WhatIf::schedule`].
     ///
     /// # Errors
     ///

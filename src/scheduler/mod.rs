@@ -72,7 +72,7 @@ pub(crate) use profiles::Profiles;
 pub(crate) use scheduling_loop::SchedulingLoop;
 pub use shared_reader::SharedReader;
 pub use volumes::InMemoryVolumeBinder;
+pub use what_if::PreemptError;
 pub(crate) use what_if::WhatIf;
-pub use what_if::{Placed, PreemptError, Stop};
 
 pub use crate::framework::preemption::Candidate;

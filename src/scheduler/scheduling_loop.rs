@@ -215,7 +215,7 @@ impl SchedulingLoop {
                 let nanos = i64::try_from(period.as_nanos()).unwrap_or(i64::MAX);
                 self.next_sweep = Some(Timestamp(now.0.saturating_add(nanos)));
                 // A closed engine expires nothing.
-                let _ = self.scheduler.engine().submit(Event::expire(now));
+                let _ = self.scheduler.engine().submit(Event::Expire(now));
             }
             let wake = Instant::now().checked_add(period);
             match self.queue.pop_together(deadline.into_iter().chain(wake).min(), &clock) {

@@ -23,7 +23,6 @@ use crate::snapshot::{Cluster, Fork, NodeInfo};
 /// use std::sync::Arc;
 /// use portolan::cache::{Config, Engine};
 /// use portolan::model::{node, pod};
-/// use portolan::scheduler::Stop;
 /// use portolan::{AlgorithmConfig, Framework, WhatIf};
 ///
 /// let (mut writer, reader) = Engine::inline(Config::default());
@@ -49,20 +48,6 @@ pub struct WhatIf {
     fork: Fork,
     scheduler: Algorithm,
 }
-
-/// When [`WhatIf::schedule_all`] stops placing pods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Stop {
-    /// After the first pod that fits nowhere.
-    AtFailure,
-    /// After the last pod.
-    AtEnd,
-}
-
-/// The outcomes of placing pods, in their order: the decision or why no node was found. Pods after a stop are not
-/// included.
-pub type Placed = Vec<Result<Decision, Failure>>;
 
 impl WhatIf {
     /// Forks this version, and decides with this framework.
@@ -116,24 +101,6 @@ impl WhatIf {
         let decision = self.decide(pod, &state)?;
         self.reserve(pod, &state, &[], &decision.place(pod.clone()))?;
         Ok(decision)
-    }
-
-    /// Places pods one after the other.
-    pub fn schedule_all<'p>(
-        &mut self,
-        pods: impl IntoIterator<Item = &'p Pod>,
-        stop: Stop,
-    ) -> Placed {
-        let mut placed = Placed::new();
-        for pod in pods {
-            let decided = self.schedule(pod);
-            let failed = decided.is_err();
-            placed.push(decided);
-            if failed && stop == Stop::AtFailure {
-                break;
-            }
-        }
-        placed
     }
 
     /// Returns the nodes of up to `limit` copies of this pod that fit in addition to the existing pods, in the order in

@@ -164,7 +164,7 @@ impl Fork {
     ///
     /// # Errors
     ///
-    /// Returns an error for the same reasons as [`Event::put_object`](crate::cache::Event::put_object).
+    /// Returns an error for the same reasons as [`Event::PutObject`](crate::cache::Event::PutObject).
     pub fn put_object(&mut self, object: impl Into<Object>) -> Result<(), EventError> {
         let object = object.into();
         self.try_step(|draft| draft.put_object(&object).map(drop))

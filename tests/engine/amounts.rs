@@ -182,7 +182,7 @@ fn any_pod() -> impl Strategy<Value = (Pod, bool)> {
             }
             let mut made = pod(format!("p{uid}")).requests(requests);
             if best_effort {
-                made = made.class(PodClass::BestEffort);
+                made = made.spec(|spec| spec.class = PodClass::BestEffort);
             }
             let mut made = made.on(format!("n{on}")).build();
             if sums.is_some() || numa {

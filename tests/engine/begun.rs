@@ -27,7 +27,7 @@ fn apply(engine: &Engine, event: Event) -> Outcome {
 }
 
 fn expired(engine: &Engine, seconds: i64) -> usize {
-    apply(engine, Event::expire(Timestamp::from_secs(seconds))).unwrap().removed
+    apply(engine, Event::Expire(Timestamp::from_secs(seconds))).unwrap().removed
 }
 
 #[test]

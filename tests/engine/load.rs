@@ -136,7 +136,7 @@ fn after(pods: &[Arc<Pod>]) -> Vec<Event> {
         }
     }
     for n in 0..NODES / 4 {
-        events.push(Event::remove_node(format!("n{n}")));
+        events.push(Event::RemoveNode(format!("n{n}").into()));
     }
     let late = pods
         .iter()
@@ -157,7 +157,7 @@ fn one_by_one(
     let mut all = Applied::default();
     let objects = objects.into_iter().map(|object| {
         let name = format!("{} {}/{}", object.kind().as_str(), object.namespace(), object.name());
-        (name, Event::put_object(object))
+        (name, Event::PutObject(object))
     });
     let nodes =
         nodes.into_iter().map(|node| (format!("node {}", node.name), Event::add_node(node)));

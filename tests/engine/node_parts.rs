@@ -33,7 +33,7 @@ fn custom(name: &str, cpu: i64) -> CustomNodeResource {
 }
 
 fn best_effort(name: &str, cpu: i64) -> Pod {
-    pod(name).class(PodClass::BestEffort).cpu(cpu).build()
+    pod(name).spec(|spec| spec.class = PodClass::BestEffort).cpu(cpu).build()
 }
 
 fn listed(cluster: &Cluster) -> Vec<String> {
@@ -241,8 +241,9 @@ fn an_update_of_the_class_moves_a_pod_to_the_other_account() {
 fn sums_of_the_best_effort_account_do_not_overflow() {
     let mut writer = writer();
     writer.add_node(node("n").build()).unwrap();
-    let nearly_max =
-        |name: &str, class| pod(name).class(class).memory(i64::MAX - 1).on("n").build();
+    let nearly_max = |name: &str, class| {
+        pod(name).spec(|spec| spec.class = class).memory(i64::MAX - 1).on("n").build()
+    };
     writer.add_pod(nearly_max("b1", PodClass::BestEffort)).unwrap();
     assert!(writer.add_pod(nearly_max("b2", PodClass::BestEffort)).is_err());
     writer.add_pod(nearly_max("g", PodClass::Guaranteed)).unwrap();
@@ -252,7 +253,7 @@ fn sums_of_the_best_effort_account_do_not_overflow() {
 fn a_launcher_requires_its_object() {
     let mut writer = writer();
     writer.add_node(node("kubelet").build()).unwrap();
-    let launched = |by| pod("p").launcher(by).build();
+    let launched = |by| pod("p").spec(|spec| spec.launcher = by).build();
     let plugin = &mut scheduler(PodLauncher);
     assert_eq!(refusal(plugin, writer.cluster(), &launched(Launcher::Kubelet)), None);
     let why = refusal(plugin, writer.cluster(), &launched(Launcher::NodeManager)).unwrap();
@@ -290,7 +291,7 @@ fn pods_of_a_node_manager_see_the_labels_and_taints_of_the_nm_node() {
     let mut writer = writer();
     let kubelet = node("n").label("disk", "kubelet").taint(taint("kubelet"));
     writer.add_node(kubelet.unschedulable(true).build()).unwrap();
-    let by = |launcher| pod("p").launcher(launcher);
+    let by = |launcher| pod("p").spec(|spec| spec.launcher = launcher);
     let selecting = |disk| move |launcher| by(launcher).node_selector(labels(disk)).build();
     let tolerating = |key: &'static str| move |launcher| by(launcher).tolerate(key).build();
     let affinity = NodeAffinity::default;
@@ -340,7 +341,10 @@ fn scores_of_pods_of_a_node_manager_read_the_nm_node() {
         [|| scheduler(NodeAffinity::default()), || scheduler(TaintToleration)];
     for scheduler in plugins {
         let chosen = [Launcher::Kubelet, Launcher::NodeManager].map(|launcher| {
-            let pod = pod("p").launcher(launcher).node_affinity(prefers.clone()).build();
+            let pod = pod("p")
+                .spec(|spec| spec.launcher = launcher)
+                .node_affinity(prefers.clone())
+                .build();
             let state = CycleState::default();
             let cycle = Cycle::new(writer.cluster(), &pod, &state);
             let by_nodes = scheduler().decide_by_nodes(cycle).unwrap().node;
@@ -429,15 +433,17 @@ fn an_added_part_wakes_the_pods_waiting_for_it() {
         changes.iter().map(|change| wakes(plugin, pod, change)).collect()
     };
     // The changes are: the NMNode, as a new node and as an object, then the Node, then the CustomNodeResource.
-    let launched = |by| pod("p").launcher(by).build();
+    let launched = |by| pod("p").spec(|spec| spec.launcher = by).build();
     let of_kubelet = woken("PodLauncher", &launched(Launcher::Kubelet));
     assert_eq!(of_kubelet, [true, false, true, false]);
     let of_node_manager = woken("PodLauncher", &launched(Launcher::NodeManager));
     assert_eq!(of_node_manager, [false, true, false, false]);
     let selecting = |by| {
         let labels = Labels::new([("disk", "yarn")]);
-        let (affine, tolerant) =
-            (pod("p").launcher(by).node_selector(labels), pod("p").launcher(by));
+        let (affine, tolerant) = (
+            pod("p").spec(|spec| spec.launcher = by).node_selector(labels),
+            pod("p").spec(|spec| spec.launcher = by),
+        );
         [woken("NodeAffinity", &affine.build()), woken("TaintToleration", &tolerant.build())]
     };
     // The changes of the NMNode wake only pods of a node manager.

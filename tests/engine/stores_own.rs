@@ -612,7 +612,7 @@ fn a_plugin_follows_the_log_of_its_engine() {
     // A plugin that falls behind gets an error.
     let handle = schedulers.profiles().iter().next().unwrap().handle().clone();
     let late = handle.follow(NonZeroUsize::MIN).unwrap();
-    let relist = |pods| Event::relist(Relist::Pods(pods));
+    let relist = |pods| Event::Relist(Relist::Pods(pods).into());
     submit(engine, relist(vec![pod("a").on("n").build(), pod("b").on("n").build()])).unwrap();
     assert!(late.try_next().is_ok());
     assert_eq!(late.try_next().unwrap_err(), NoNote::Overflowed);

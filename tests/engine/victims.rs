@@ -176,7 +176,7 @@ fn victims_of_a_class_are_summed_in_the_account_of_that_class() {
     let offered = ResourceList::new([("cpu", Quantity::whole(2)), ("pods", Quantity::whole(9))]);
     writer.put_object(CustomNodeResource::new("n", &offered)).unwrap();
     let placed = |name: &str, class, priority, cpu| {
-        pod(name).class(class).priority(priority).cpu(cpu).on("n").build()
+        pod(name).spec(|spec| spec.class = class).priority(priority).cpu(cpu).on("n").build()
     };
     writer.add_pod(placed("g", PodClass::Guaranteed, 1, 1_000)).unwrap();
     writer.add_pod(placed("b", PodClass::BestEffort, 1, 300)).unwrap();

@@ -244,7 +244,9 @@ fn inter_pod_affinity_waits_for_pods_that_its_terms_match() {
     let apart =
         pod("a").pod_anti_affinity(required(&[term("app", "db"), term("tier", "x")])).build();
     let b = |labels: &[(&str, &str)]| {
-        Some(pod("b").labels(Labels::new(labels.iter().copied())).on("n").build())
+        Some(
+            pod("b").spec(|spec| spec.labels = Labels::new(labels.iter().copied())).on("n").build(),
+        )
     };
     let zone = |zone: &[&str]| {
         Some(zone.iter().fold(node("n"), |node, zone| node.label("zone", *zone)).build())

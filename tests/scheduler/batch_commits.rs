@@ -494,7 +494,7 @@ fn takes_over_as_it_checks(
                     let n = draw.below(nodes as u64) as usize;
                     Event::update_node(draw.node(n))
                 }
-                3 => Event::remove_node(format!("n{}", draw.below(nodes as u64))),
+                3 => Event::RemoveNode(format!("n{}", draw.below(nodes as u64)).into()),
                 4 | 5 if !known.is_empty() => {
                     Event::remove_pod(&known.swap_remove(draw.below(known.len() as u64) as usize))
                 }

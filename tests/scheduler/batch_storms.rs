@@ -164,7 +164,7 @@ fn storm(bits: u64, threads: usize, churn: bool) {
             if churn && draw.one_in(6) {
                 let at = draw.below(nodes as u64) as usize;
                 if draw.one_in(2) {
-                    submit(engine, Event::remove_node(format!("n{at}")));
+                    submit(engine, Event::RemoveNode(format!("n{at}").into()));
                 } else {
                     submit(engine, Event::add_node(a_node(at)));
                 }

@@ -13,7 +13,7 @@ use portolan::model::{
 use portolan::plugin::{Code, Cycle, Handle, Permit, Plugin, PreFilter, Status};
 use portolan::scheduler::queue::{Place, QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{
-    BindError, BindingCycle, FilterCheck, InMemoryBinder, InMemoryEvictor, PreemptError, Stop,
+    BindError, BindingCycle, FilterCheck, InMemoryBinder, InMemoryEvictor, PreemptError,
 };
 use portolan::{
     Algorithm, AlgorithmConfig, Attempt, Binder, BinderError, Failure, Framework, Placement,
@@ -412,10 +412,9 @@ fn simulations_do_not_change_the_engine() {
     assert!(asked.can_schedule(&small[0]).is_ok());
     let negative = cpu("negative", -10).build();
     assert!(matches!(asked.can_schedule(&negative), Err(Failure::Refused(_))), "as by the engine");
-    let placed = asked.schedule_all(&small, Stop::AtEnd);
+    let placed: Vec<_> = small.iter().map(|pod| asked.schedule(pod)).collect();
     assert_eq!(placed.iter().filter(|it| it.is_ok()).count(), 2);
-    let late: Vec<Pod> = (3..6).map(|n| cpu(format!("s{n}"), 150).build()).collect();
-    assert_eq!(asked.schedule_all(&late, Stop::AtFailure).len(), 1);
+    assert!(asked.schedule(&cpu("s3", 150).build()).is_err());
     assert_eq!(what_if().fit_more(&small[0], 10).len(), 2);
 
     // Preempt, and undo it.
@@ -693,7 +692,7 @@ fn a_pod_that_is_placed_while_the_queue_is_closed_does_not_wait_for_its_permit()
 fn a_pod_deleted_in_flight_frees_its_resources_and_is_woken() {
     for is_allowed in [false, true] {
         deleted_while_in_flight(is_allowed, |engine, pod| {
-            engine.submit(Event::remove_pending(&pod.uid)).unwrap().wait().unwrap().unwrap();
+            engine.submit(Event::RemovePending(pod.uid.clone())).unwrap().wait().unwrap().unwrap();
         });
         deleted_while_in_flight(is_allowed, |engine, pod| {
             engine.submit(Event::remove_pod(pod)).unwrap().wait().unwrap().unwrap();
@@ -708,7 +707,12 @@ impl Plugin for Deletes {
     plugin!("Deletes", Permit);
 
     fn permit(&self, cycle: Cycle<'_>, _: &Name) -> Result<Permit, Status> {
-        self.0.submit(Event::remove_pending(&cycle.pod.uid)).unwrap().wait().unwrap().unwrap();
+        self.0
+            .submit(Event::RemovePending(cycle.pod.uid.clone()))
+            .unwrap()
+            .wait()
+            .unwrap()
+            .unwrap();
         Ok(Permit::Wait(Duration::from_secs(600)))
     }
 }
@@ -736,7 +740,7 @@ fn a_deleted_pending_object_removes_an_assumed_pod_but_not_an_added_one() {
         })
         .unwrap();
     let removed = |name| {
-        let ticket = engine.submit(Event::remove_pending(&Uid::new(name))).unwrap();
+        let ticket = engine.submit(Event::RemovePending(Uid::new(name))).unwrap();
         ticket.wait().unwrap().unwrap().removed
     };
     assert_eq!(["default/assumed", "default/added", "default/unknown"].map(removed), [1, 0, 0]);

@@ -31,7 +31,10 @@ impl Instance {
     }
 
     fn named(component: &str) -> Instance {
-        Instance::new(GodelConfig::new("godel").with_component(component), queue())
+        Instance::new(
+            GodelConfig { component: Some(component.into()), ..GodelConfig::new("godel") },
+            queue(),
+        )
     }
 
     fn place(&mut self, pod: &Pod) -> Option<Place> {
@@ -170,7 +173,7 @@ fn a_pod_added_directly_must_be_dispatched_too() {
 
 #[test]
 fn queues_of_one_engine_may_belong_to_several_instances() {
-    let config = GodelConfig::new("godel").with_component("s-0");
+    let config = GodelConfig { component: Some("s-0".into()), ..GodelConfig::new("godel") };
     let mut instance = Instance::new(config, queue().with_component("s-1"));
     let (own, other) = (dispatched("own", "s-1"), dispatched("other", "s-0"));
     for pod in [&own, &other] {

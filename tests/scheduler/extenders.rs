@@ -66,7 +66,7 @@ fn any_event_retries_a_pod_that_an_extender_rejected() {
     gate.0.store(true, Ordering::Relaxed);
     // No plugin that rejects a pod is interested in this event.
     let class = StorageClass { name: "fast".into(), ..StorageClass::default() };
-    submit(schedulers.engine(), Event::put_object(Object::from(class)));
+    submit(schedulers.engine(), Event::PutObject(Object::from(class)));
     assert!(matches!(attempt(120), Ok(Attempt::Placed(_))));
 }
 

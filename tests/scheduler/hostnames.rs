@@ -128,7 +128,7 @@ fn hostnames_are_like_other_labels(
             let (zone, value) = (random.below(2), value(&mut random, n));
             let of = |world: &World| world.node(n, zone, value.as_deref());
             match random.below(4) {
-                0 => everywhere(&worlds, &|_| Event::remove_node(format!("n{n}"))),
+                0 => everywhere(&worlds, &|_| Event::RemoveNode(format!("n{n}").into())),
                 1 => everywhere(&worlds, &|world| Event::add_node(of(world))),
                 _ => everywhere(&worlds, &|world| Event::update_node(of(world))),
             }

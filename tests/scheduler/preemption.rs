@@ -347,7 +347,7 @@ fn a_pod_that_is_being_evicted_is_no_reason_to_evict_another_one() {
         let now = Timestamp::from_secs(1);
         schedulers.queue().tend(|| now);
         assert!(scheduling.schedule_one(Some(Instant::now()), || now).is_ok());
-        submit(Event::remove_pending(&pod.uid));
+        submit(Event::RemovePending(pod.uid.clone()));
         schedulers.queue().tend(|| now);
         deletions.accepted.lock().unwrap().len()
     };

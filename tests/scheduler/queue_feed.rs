@@ -105,7 +105,7 @@ fn a_follower_gets_the_effects_of_events_in_order() {
     writer.remove_pod(&pod("unknown").build()).unwrap_err();
     writer.assume_pod(pod("b").on("n").build()).unwrap();
     writer.forget_pod(&pod("b").on("n").build()).unwrap();
-    writer.apply(&Event::remove_pending(&uid("b"))).unwrap();
+    writer.apply(&Event::RemovePending(uid("b"))).unwrap();
     writer.put_object(space(Labels::EMPTY)).unwrap();
     writer.put_object(space(Labels::new([("k", "v")]))).unwrap();
     writer.relist(Relist::Pods(vec![pod("c").on("n").build()])).unwrap();
@@ -144,7 +144,7 @@ fn pending_pods_are_not_part_of_a_version() {
     writer.put_pending(pod("a").build()).unwrap();
     let placed = writer.put_pending(pod("b").on("n").build());
     assert!(matches!(placed, Err(EventError::HasNodeName { .. })));
-    assert_eq!(writer.apply(&Event::remove_pending(&Uid::new(""))), Err(EventError::EmptyUid));
+    assert_eq!(writer.apply(&Event::RemovePending(Uid::new(""))), Err(EventError::EmptyUid));
     assert_eq!(writer.publish(), Generation(3));
     assert_eq!(reader.pin().pod_count(), 0);
 }

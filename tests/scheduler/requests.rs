@@ -170,7 +170,7 @@ impl Bench {
     /// Whether a pod whose node does not confirm it expires.
     fn expires(&self) -> bool {
         let late = Timestamp::from_secs(1_000_000);
-        self.engine.submit(Event::expire(late)).unwrap().wait().unwrap().unwrap();
+        self.engine.submit(Event::Expire(late)).unwrap().wait().unwrap().unwrap();
         self.counts() == (0, 0)
     }
 }

@@ -207,7 +207,7 @@ fn a_deleted_pod_is_not_retried() {
     bench.node("n", 1_000);
     let uid = bench.pending(cpu("large", 3_000));
     assert!(bench.attempt(&mut scheduling).is_some());
-    bench.engine.submit(Event::remove_pending(&uid)).unwrap().wait().unwrap().unwrap();
+    bench.engine.submit(Event::RemovePending(uid.clone())).unwrap().wait().unwrap().unwrap();
     bench.node("large", 4_000);
     bench.passes(400);
     assert_eq!(bench.settle(&mut scheduling), 0);
@@ -295,7 +295,7 @@ proptest! {
                             // A pod in flight is not deleted here, because its binding has yet to end.
                             Some(_) if flight.iter().any(|placement| *placement.pod.name == *name) => continue,
                             Some(pod) => drop(bench.engine.submit(Event::remove_pod(&pod)).unwrap().wait()),
-                            None => drop(bench.engine.submit(Event::remove_pending(&uid(&name))).unwrap().wait()),
+                            None => drop(bench.engine.submit(Event::RemovePending(uid(&name))).unwrap().wait()),
                         }
                         pods.remove(&name);
                     }

@@ -210,7 +210,7 @@ fn every_pod_that_fits_is_placed(seed: u64, most: u64) -> Result<(), TestCaseErr
                         break;
                     }
                     let gone = nodes.swap_remove(random.below(nodes.len() as u64) as usize);
-                    submit(&engine, Event::remove_node(format!("n{gone}")));
+                    submit(&engine, Event::RemoveNode(format!("n{gone}").into()));
                     let name = format!("n{gone}");
                     placed.retain(|pod| {
                         let stays = pod.node_name.as_deref() != Some(&*name);

@@ -121,7 +121,7 @@ fn parked_pods_that_were_deleted_or_bound_are_dropped() {
     let pods = [world.pod_in(0, 100), world.pod_in(1, 100)];
     pods.iter().for_each(|pod| world.submit(Event::put_pending(pod.clone())));
     assert_eq!(world.parked(), 2);
-    world.submit(Event::remove_pending(&pods[0].uid));
+    world.submit(Event::RemovePending(pods[0].uid.clone()));
     world.submit(Event::add_pod(pods[1].clone().on(world.node_in(1))));
     assert_eq!(world.parked(), 0);
     world.hold(0);

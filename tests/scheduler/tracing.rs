@@ -236,8 +236,11 @@ fn a_gang_is_one_span() {
 fn an_engine_emits_batches_versions_relists_and_its_end() {
     let ((), heard) = listen(|| {
         let engine = Engine::shared(Config::default());
-        let refused =
-            engine.submit(portolan::cache::Event::remove_node("unknown")).unwrap().wait().unwrap();
+        let refused = engine
+            .submit(portolan::cache::Event::RemoveNode("unknown".into()))
+            .unwrap()
+            .wait()
+            .unwrap();
         assert!(refused.is_err());
         let nodes = ["n1", "n2"].map(|name| Arc::new(node(name).build()));
         engine

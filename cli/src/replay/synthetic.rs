@@ -43,9 +43,10 @@ fn make_node(n: u64, random: &mut Random) -> Node {
 
 fn make_pod(n: u64, random: &mut Random) -> Pod {
     let app = random.below(400);
-    let pod = pod(format!("app-{app}-{n:05}"))
-        .namespace(format!("team-{}", app % 20))
-        .labels(Labels::new([("app", format!("app-{app}")), ("tier", "web".to_owned())]));
+    let pod =
+        pod(format!("app-{app}-{n:05}")).namespace(format!("team-{}", app % 20)).spec(|spec| {
+            spec.labels = Labels::new([("app", format!("app-{app}")), ("tier", "web".to_owned())])
+        });
     let cpu = [100, 250, 500, 1_000, 2_000][random.below(5) as usize];
     let memory = [GIB / 4, GIB / 2, GIB, 2 * GIB, 4 * GIB][random.below(5) as usize];
     let pod = pod.cpu(cpu).memory(memory);

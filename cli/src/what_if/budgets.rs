@@ -137,7 +137,7 @@ impl<'c> Limits<'c> {
                     disruptions_allowed: allowed,
                     ..PodDisruptionBudget::clone(budget)
                 };
-                world.apply(Event::put_object(budget), || format!("budget {name}"))?;
+                world.apply(Event::PutObject(budget.into()), || format!("budget {name}"))?;
             }
         }
         Ok(())

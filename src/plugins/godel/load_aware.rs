@@ -238,7 +238,7 @@ mod tests {
     }
 
     fn best_effort(name: &str) -> PodBuilder {
-        pod(name).class(PodClass::BestEffort)
+        pod(name).spec(|spec| spec.class = PodClass::BestEffort)
     }
 
     fn plugin(measured: Option<Measured>) -> LoadAware {

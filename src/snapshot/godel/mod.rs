@@ -86,19 +86,6 @@ impl GodelConfig {
             unit_status: false,
         }
     }
-
-    /// Sets the name of this scheduler instance.
-    ///
-    /// ```
-    /// use portolan::cache::GodelConfig;
-    ///
-    /// let config = GodelConfig::new("godel-scheduler").with_component("scheduler-0");
-    /// assert_eq!(config.component.as_deref(), Some("scheduler-0"));
-    /// ```
-    #[must_use]
-    pub fn with_component(self, component: impl Into<Name>) -> GodelConfig {
-        GodelConfig { component: Some(component.into()), ..self }
-    }
 }
 
 /// The reason for removing a pod from its node.

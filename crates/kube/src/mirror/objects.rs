@@ -51,11 +51,11 @@ impl Model for Nodes {
     }
 
     fn delete(&self, meta: &Meta<'_>) -> Event {
-        Event::remove_node(&*meta.name)
+        Event::RemoveNode((&*meta.name).into())
     }
 
     fn relist(&self, nodes: Vec<Arc<Node>>) -> Event {
-        Event::relist(Relist::Nodes(nodes))
+        Event::Relist(Relist::Nodes(nodes).into())
     }
 
     fn known(&self, version: &Snapshot, meta: &Meta<'_>) -> Option<Arc<Node>> {
@@ -82,7 +82,7 @@ impl Model for Objects {
     }
 
     fn relist(&self, objects: Vec<Object>) -> Event {
-        Event::relist(Relist::Objects(self.0, objects))
+        Event::Relist(Relist::Objects(self.0, objects).into())
     }
 
     fn known(&self, version: &Snapshot, meta: &Meta<'_>) -> Option<Object> {

@@ -153,7 +153,7 @@ impl PodRules {
             // The engine may know a pod whose later versions could not be read.
             None if !uid.is_empty() => {
                 events.push(Event::RemovePod { uid: uid.clone(), node: None });
-                events.push(Event::remove_pending(uid));
+                events.push(Event::RemovePending(uid.clone()));
             }
             None => {}
         }

@@ -169,14 +169,16 @@ impl Draw<'_> {
             builder = builder.on(format!("n{}", self.below(200)));
         }
         if self.one_in(5) {
-            builder = builder.class(PodClass::BestEffort);
+            builder = builder.spec(|spec| spec.class = PodClass::BestEffort);
         }
-        builder = builder.launcher(self.of(&[
-            Launcher::Kubelet,
-            Launcher::Kubelet,
-            Launcher::NodeManager,
-            Launcher::Unknown,
-        ]));
+        builder = builder.spec(|spec| {
+            spec.launcher = self.of(&[
+                Launcher::Kubelet,
+                Launcher::Kubelet,
+                Launcher::NodeManager,
+                Launcher::Unknown,
+            ])
+        });
         builder.build()
     }
 }

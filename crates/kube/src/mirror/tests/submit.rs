@@ -101,8 +101,8 @@ async fn deletions_of_what_the_engine_does_not_have_are_no_refusals() {
     let world = World::new();
     for event in [
         Event::RemovePod { uid: "u-1".into(), node: None },
-        Event::remove_pending(&"u-1".into()),
-        Event::remove_node("n1"),
+        Event::RemovePending("u-1".into()),
+        Event::RemoveNode("n1".into()),
         Event::delete_object(model::ObjectKind::Service, "shop", "web"),
     ] {
         world.send(event).await;
