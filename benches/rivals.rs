@@ -18,7 +18,7 @@ use std::sync::{Arc, RwLock};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
-use portolan::cache::{CommitPolicy, Config, Engine, Reader, Writer};
+use portolan::cache::{CommitPolicy, Config, Engine, Event, Reader, Writer};
 use portolan::model::{Name, Pod, Template, Uid, node, pod};
 use portolan_testkit::measure::{Sorted, ratios, rotate};
 use portolan_testkit::random::Random;
@@ -76,7 +76,7 @@ impl Store for Ours {
     }
 
     fn remove(&mut self, _: u32, pod: &Arc<Pod>) {
-        self.writer.forget_pod(pod).expect("the pod is assumed");
+        self.writer.apply(&Event::forget(pod)).expect("the pod is assumed");
         self.writer.publish();
     }
 

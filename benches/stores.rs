@@ -10,7 +10,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use portolan::cache::{CommitPolicy, Config, Engine, GodelConfig, Writer};
+use portolan::cache::{CommitPolicy, Config, Engine, Event, GodelConfig, Writer};
 use portolan::model::{
     CustomNodeResource, EventError, Generation, GodelPod, LabelSelector, Labels, Movement,
     MovementOwner, Name, NmNode, NominatedNode, Object, ObjectKind, OwnerKey, OwnerReference, Pod,
@@ -278,7 +278,7 @@ fn reservations(writer: &mut Writer, rows: &mut Vec<Row>) {
         let pod = Arc::new(successor(n));
         let assumed = pod.clone();
         take.note(writer, |writer| writer.assume_pod(assumed));
-        restore.note(writer, |writer| writer.forget_pod(&pod));
+        restore.note(writer, |writer| writer.apply(&Event::forget(&pod)));
     }
     rows.extend([take, restore]);
 }

@@ -351,7 +351,7 @@ fn measure(nodes: usize) -> Vec<Cost> {
         note("reservation confirmed", bed.cost(|writer| writer.put_object(place)));
         let successor = succeeding(kept, n);
         note("reservation consumed", bed.cost(|writer| writer.assume_pod(successor.clone())));
-        bed.writer.forget_pod(&successor).unwrap();
+        bed.writer.apply(&Event::forget(&successor)).unwrap();
         let (kind, name) = (ObjectKind::Reservation, format!("kept-{kept}"));
         let cost = bed.cost(|writer| writer.delete_object(kind, "default", &name));
         note("reservation released", cost);
@@ -446,7 +446,7 @@ fn disabled_stores_cost_nothing() {
         let pod = Arc::new(following_and_preempting("new".into(), 7, "m".into()));
         writer.assume_pod(pod.clone()).unwrap();
         writer.publish();
-        writer.forget_pod(&pod).unwrap();
+        writer.apply(&Event::forget(&pod)).unwrap();
         writer.publish();
         let cost::Cost { bytes, counts, .. } = cost::take();
         (bytes, counts, ALLOCATOR.counts().allocated - before)

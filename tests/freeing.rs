@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Weak};
 
-use portolan::cache::{Cluster, Config, Engine, Snapshot, Writer, cost};
+use portolan::cache::{Cluster, Config, Engine, Event, Snapshot, Writer, cost};
 use portolan::model::{Node, Pod, Timestamp, node, pod};
 use portolan_testkit::alloc::Counting;
 
@@ -98,7 +98,7 @@ fn a_publish_frees_its_change_and_a_constant() {
             writer.assume_pod(pod.clone()).unwrap();
             writer.publish();
             let first = freed();
-            writer.forget_pod(&pod).unwrap();
+            writer.apply(&Event::forget(&pod)).unwrap();
             writer.publish();
             let second = freed();
             for step in [first, second] {
@@ -158,7 +158,7 @@ fn publish_until_all_is_freed(writer: &mut Writer) -> usize {
         }
         writer.assume_pod(pod.clone()).unwrap();
         writer.publish();
-        writer.forget_pod(&pod).unwrap();
+        writer.apply(&Event::forget(&pod)).unwrap();
         writer.publish();
         assert!(publishes < 100_000, "the loop does not end: {:?}", writer.figures());
     }

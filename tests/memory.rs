@@ -336,7 +336,7 @@ fn expired_pods_leave_nothing() {
         for i in from..to {
             let pod = Arc::new(own(i).on("n0"));
             writer.assume_pod(pod.clone()).unwrap();
-            writer.finish_binding(&pod.uid, Timestamp::from_secs(clock)).unwrap();
+            writer.apply(&Event::finish_binding(&pod.uid, Timestamp::from_secs(clock))).unwrap();
             if i % 64 == 63 {
                 clock += 10;
                 writer.expire(Timestamp::from_secs(clock)).unwrap();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use comfy_table::Table;
 use hdrhistogram::Histogram;
-use portolan::cache::{Applied, CommitPolicy, Config, Engine, Reader, Relist, Writer};
+use portolan::cache::{Applied, CommitPolicy, Config, Engine, Event, Reader, Relist, Writer};
 use portolan::model::{EventError, Labels, Name, Node, NodeBuilder, Pod, Template, Uid, node, pod};
 use serde_json::{Value, json};
 
@@ -178,10 +178,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     let names: Vec<Name> = (0..nodes).map(|n| format!("node-{n:07}").into()).collect();
     let mut pods = Pods { names: &names, random: Random::new(arguments.seed), template: None };
     // As in kube-scheduler's cache, to which this is compared, assumes are unchecked.
-    let (mut writer, reader) = Engine::inline(Config {
-        commit_check: CommitPolicy::Unchecked,
-        ..Config::default()
-    });
+    let (mut writer, reader) =
+        Engine::inline(Config { commit_check: CommitPolicy::Unchecked, ..Config::default() });
     load(per_node, &mut writer, &mut pods, &mut result)?;
     result["add_pod_us"] = add_pods(&mut writer, &mut pods)?;
     result["assume_publish_us"] = assume(&mut writer, &mut pods)?;
@@ -271,7 +269,7 @@ fn assume(writer: &mut Writer, pods: &mut Pods<'_>) -> Result<Value, CommandErro
             let pod = pod.clone();
             steps.publish(writer, |writer| writer.assume_pod(pod))?;
         }
-        writer.forget_pod(&pod).map_err(refused)?;
+        writer.apply(&Event::forget(&pod)).map_err(refused)?;
         writer.publish();
     }
     Ok(steps.micros())

@@ -64,7 +64,8 @@ pub struct Rebuilt {
 
 /// The writer of an engine, which folds events into the state and publishes versions of it.
 ///
-/// Each method that changes the cluster folds one [`Event`] and returns its generation. Readers see the change after
+/// [`Writer::apply`] folds any [`Event`]; each other method that changes the cluster folds one event and returns its
+/// generation. Readers see the change after
 /// the next [`Writer::publish`]; [`Writer::cluster`] shows it immediately. If a method returns an error, nothing has
 /// changed except that the event has taken a generation. No method waits for a reader or a follower.
 ///
@@ -179,26 +180,6 @@ impl Writer {
         self.generation_of(&Event::assume(pod))
     }
 
-    /// Records that the binding of an assumed pod has finished, which starts its time to live
-    /// ([`Config::assumed_ttl`]). A pod that is not assumed is left unchanged. Amortized O(log n).
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the uid is empty.
-    pub fn finish_binding(&mut self, uid: &Uid, now: Timestamp) -> Result<Generation, EventError> {
-        self.generation_of(&Event::finish_binding(uid, now))
-    }
-
-    /// Forgets an assumed pod, for example because its binding failed. An unknown pod is ignored.
-    /// O(log n + pods of the node).
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the pod has been added, is on a node other than the one it names, or has no uid.
-    pub fn forget_pod(&mut self, pod: &Pod) -> Result<Generation, EventError> {
-        self.generation_of(&Event::forget(pod))
-    }
-
     /// Adds a pod that is bound to a node, or confirms an assumed one, which moves if it is bound to another node. The
     /// placement is not checked. An unknown node becomes a ghost: it counts the pod, but it is not listed.
     /// O(log n + pods of the node).
@@ -208,16 +189,6 @@ impl Writer {
     /// Returns an error if the pod has already been added, names no node, or has no uid.
     pub fn add_pod(&mut self, pod: impl Into<Arc<Pod>>) -> Result<Generation, EventError> {
         self.generation_of(&Event::add_pod(pod))
-    }
-
-    /// Applies a pod as a watch reports it, whether it is new, changed, bound, finished or deleted
-    /// ([`Event::put_pod`]). O(log n + pods of the node).
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the object is older than the known one, cannot be placed, or has no uid.
-    pub fn put_pod(&mut self, pod: impl Into<Arc<Pod>>) -> Result<Generation, EventError> {
-        self.generation_of(&Event::put_pod(pod))
     }
 
     /// Replaces the object of the added pod with uid `old`, which stays on its node. The uid may change.
@@ -242,16 +213,6 @@ impl Writer {
     /// Returns an error if the pod is unknown, on a node other than the one it names, or a placeholder pod.
     pub fn remove_pod(&mut self, pod: &Pod) -> Result<Generation, EventError> {
         self.generation_of(&Event::remove_pod(pod))
-    }
-
-    /// Notifies followers of a new or changed pod that is not bound to a node, unless the pod is already assumed or
-    /// placed. Versions do not contain pending pods ([`Event::PutPending`]).
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the pod has no uid, names a node, or requests a negative amount.
-    pub fn put_pending(&mut self, pod: impl Into<Arc<Pod>>) -> Result<Generation, EventError> {
-        self.generation_of(&Event::put_pending(pod))
     }
 
     /// Creates a follower, which receives the effects of all events that are folded from now on. Each effect is
@@ -666,7 +627,7 @@ mod tests {
         for round in 0..3 {
             writer.apply(&Event::assume_all(pods.clone())).unwrap();
             assert_eq!((take_handed_over(), writer.figures().backlog), (0, 0), "round {round}");
-            pods.iter().for_each(|pod| drop(writer.forget_pod(pod)));
+            pods.iter().for_each(|pod| drop(writer.apply(&Event::forget(pod))));
         }
         // The last pod is rejected after all others have been placed in the trial.
         pods.last_mut().unwrap().node_name = Some("unknown".into());

@@ -143,16 +143,16 @@ impl Event {
     /// uid is that of a placeholder pod (`HoldsPlace`).
     ///
     /// ```
-    /// use portolan::cache::{Config, Engine};
+    /// use portolan::cache::{Config, Engine, Event};
     /// use portolan::model::{EventError, pod};
     ///
     /// let (mut writer, _) = Engine::inline(Config::default());
     /// let version = |version| pod("web-0").cpu(100).resource_version(version);
-    /// writer.put_pod(version(5).build())?;
-    /// writer.put_pod(version(7).on("n1").build())?;
-    /// let stale = writer.put_pod(version(5).build());
+    /// writer.apply(&Event::put_pod(version(5).build()))?;
+    /// writer.apply(&Event::put_pod(version(7).on("n1").build()))?;
+    /// let stale = writer.apply(&Event::put_pod(version(5).build()));
     /// assert!(matches!(stale, Err(EventError::Stale { known: 7, given: 5, .. })));
-    /// writer.put_pod(version(9).on("n1").finished().build())?;
+    /// writer.apply(&Event::put_pod(version(9).on("n1").finished().build()))?;
     /// assert_eq!(writer.cluster().pod_count(), 0);
     /// # Ok::<(), EventError>(())
     /// ```

@@ -274,7 +274,7 @@ mod tests {
         let (plan, _) = planned(&writer, &["a", "b"]);
         // Events that change no chunk.
         for name in ["x", "y"] {
-            writer.put_pending(pod(name).build()).unwrap();
+            writer.apply(&Event::put_pending(pod(name).build())).unwrap();
         }
         assert_eq!(count(&mut ledger, writer.cluster()), 0);
         assert_eq!(count(&mut ledger, &plan), 2);

@@ -487,7 +487,7 @@ mod tests {
         );
         // Templates are reference-counted as usual: removing the last pod removes the template.
         for pod in &pods {
-            writer.forget_pod(pod).unwrap();
+            writer.apply(&Event::forget(pod)).unwrap();
         }
         assert_eq!(writer.cluster().rest.templates.table.iter().count(), 0);
         assert_eq!(writer.cluster().audit(), vec![]);
@@ -769,7 +769,7 @@ mod tests {
             let pods: Vec<Arc<Pod>> = pods.collect();
             commit(&mut writer, since, (plan, pods.clone()));
             for pod in &pods {
-                writer.forget_pod(pod).unwrap();
+                writer.apply(&Event::forget(pod)).unwrap();
             }
         }
         let next = writer.cluster().rest.templates.next;

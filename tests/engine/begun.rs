@@ -68,7 +68,7 @@ fn what_a_version_has_assumed_expires_a_whole_time_to_live_later() {
     writer.remove_pod(&reserving).unwrap();
     let assumed = pod("assumed").on("n").build();
     writer.assume_pod(assumed.clone()).unwrap();
-    writer.finish_binding(&assumed.uid, Timestamp::from_secs(0)).unwrap();
+    writer.apply(&Event::finish_binding(&assumed.uid, Timestamp::from_secs(0))).unwrap();
     writer.publish();
     assert_eq!(writer.cluster().reservations().unwrap().len(), 1);
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use portolan::cache::{Cluster, Config, Engine, GodelConfig, Relist, Writer};
+use portolan::cache::{Cluster, Config, Engine, Event, GodelConfig, Relist, Writer};
 use portolan::model::{
     GodelPod, Movement, MovementOwner, MovementTask, Name, ObjectKind, OwnerKey, OwnerReference,
     Pod, PodBuilder, RecommendedNode, Template, Timestamp, Uid, node, pod,
@@ -252,10 +252,10 @@ fn a_forgotten_or_expired_pod_returns_its_suggestion() {
     put(&mut writer, movement("m", [to("n1", 1, &[])]));
     let follower = follower("a", "m", "n1");
     writer.assume_pod(follower.clone()).unwrap();
-    writer.forget_pod(&follower).unwrap();
+    writer.apply(&Event::forget(&follower)).unwrap();
     assert_eq!(available(writer.cluster()), ["n1 1"]);
     writer.assume_pod(follower.clone()).unwrap();
-    writer.finish_binding(&follower.uid, Timestamp::from_secs(0)).unwrap();
+    writer.apply(&Event::finish_binding(&follower.uid, Timestamp::from_secs(0))).unwrap();
     assert!(available(writer.cluster()).is_empty());
     writer.expire(Timestamp::from_secs(61)).unwrap();
     assert_eq!(available(writer.cluster()), ["n1 1"]);
@@ -323,7 +323,7 @@ fn a_pod_owned_only_by_a_pod_group_leaves_nothing() {
     };
     writer.assume_pod(member.clone()).unwrap();
     assert_eq!(times(&writer), 0);
-    writer.forget_pod(&member).unwrap();
+    writer.apply(&Event::forget(&member)).unwrap();
     assert_eq!(times(&writer), 1);
     delete(&mut writer, "m");
     assert!(writer.cluster().movements().unwrap().is_empty());

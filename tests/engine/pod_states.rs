@@ -38,12 +38,12 @@ fn a_pod_assumed_by_another_scheduler_counts_and_never_expires() {
     let mut writer = writer();
     let assumed = in_state("assumed", Some("n1"));
     writer.add_pod(assumed.clone()).unwrap();
-    writer.finish_binding(&assumed.uid, Timestamp::from_secs(0)).unwrap();
+    writer.apply(&Event::finish_binding(&assumed.uid, Timestamp::from_secs(0))).unwrap();
     assert_eq!(writer.expire(Timestamp::from_secs(1_000_000)), Ok(0));
     assert_eq!(requested(&writer, "n1"), 100);
     let known = writer.cluster().pod(&assumed.uid).unwrap();
     assert_eq!((known.state(), known.is_assumed()), (PodState::Assumed, false));
-    assert!(matches!(writer.forget_pod(&assumed), Err(EventError::NotAssumed { .. })));
+    assert!(matches!(writer.apply(&Event::forget(&assumed)), Err(EventError::NotAssumed { .. })));
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn a_pod_rejected_by_the_binder_leaves_its_node() {
         writer.add_pod(assumed.clone()).unwrap();
         let rejected = in_state("dispatched", None);
         if as_pending {
-            writer.put_pending(rejected).unwrap();
+            writer.apply(&Event::put_pending(rejected)).unwrap();
         } else {
             writer.update_pod(&assumed.uid, rejected).unwrap();
         }
@@ -125,7 +125,7 @@ fn an_event_older_than_our_own_assume_is_ignored() {
     let ours = pod("p").cpu(100).on("n1").build();
     writer.assume_pod(ours.clone()).unwrap();
     writer.update_pod(&ours.uid, in_state("dispatched", None)).unwrap();
-    writer.put_pending(in_state("dispatched", None)).unwrap();
+    writer.apply(&Event::put_pending(in_state("dispatched", None))).unwrap();
     assert!(writer.cluster().pod(&ours.uid).is_some_and(|pod| pod.is_assumed()));
     assert_eq!(requested(&writer, "n1"), 100);
 }
@@ -135,7 +135,7 @@ fn an_update_confirms_our_own_assume() {
     let mut writer = writer();
     let ours = pod("p").cpu(100).on("n1").build();
     writer.assume_pod(ours.clone()).unwrap();
-    writer.finish_binding(&ours.uid, Timestamp::from_secs(0)).unwrap();
+    writer.apply(&Event::finish_binding(&ours.uid, Timestamp::from_secs(0))).unwrap();
     writer.update_pod(&ours.uid, in_state("assumed", Some("n1"))).unwrap();
     assert_eq!(writer.expire(Timestamp::from_secs(1_000)), Ok(0));
     assert_eq!(
@@ -192,7 +192,7 @@ type Path = fn(&mut Writer, Pod);
 
 const PATHS: [(&str, Path); 3] = [
     ("update", |writer, pod| _ = writer.update_pod(&pod.uid.clone(), pod).unwrap()),
-    ("put_pending", |writer, pod| _ = writer.put_pending(pod).unwrap()),
+    ("put_pending", |writer, pod| _ = writer.apply(&Event::put_pending(pod)).unwrap()),
     ("relist", |writer, pod| {
         let applied = writer.relist(Relist::Pods(vec![pod])).unwrap();
         assert_eq!(applied.rejected, [], "a listed pod was refused");
@@ -313,11 +313,11 @@ fn in_the_binder_assumed_pods_expire_from_their_assume() {
     writer.apply(&Event::AssumeAll { pods: gang, decided_on: None }).unwrap();
     let uid = |name: &str| Uid::new(&format!("default/{name}"));
     writer.add_pod(pod("bound").cpu(1).on("n1").build()).unwrap();
-    writer.forget_pod(&pod("forgotten").on("n1").build()).unwrap();
+    writer.apply(&Event::forget(&pod("forgotten").on("n1").build())).unwrap();
     // The first time in the log.
     assert_eq!(writer.expire(at(1_000)), Ok(0));
-    writer.finish_binding(&uid("a"), at(1_100)).unwrap();
-    writer.finish_binding(&uid("slow"), at(1_899)).unwrap();
+    writer.apply(&Event::finish_binding(&uid("a"), at(1_100))).unwrap();
+    writer.apply(&Event::finish_binding(&uid("slow"), at(1_899))).unwrap();
     assert_eq!(writer.expire(at(1_400)), Ok(0));
     assert_eq!(writer.expire(at(1_401)), Ok(1), "a's binding finished at 1,100");
     assert_eq!(writer.expire(at(1_900)), Ok(0));

@@ -86,7 +86,7 @@ fn a_victim_is_marked_until_its_last_preemptor_is_removed() {
     assert_eq!(on(writer.cluster(), "n1"), ["v: default/a default/b", "w: default/a"]);
     assert_eq!(writer.cluster().preemption_marks().unwrap().len(), 2);
     clean(&writer);
-    writer.forget_pod(&a).unwrap();
+    writer.apply(&Event::forget(&a)).unwrap();
     assert_eq!(on(writer.cluster(), "n1"), ["v: default/b"]);
     assert_eq!((is_marked(&writer, "v"), is_marked(&writer, "w")), (true, false));
     writer.remove_pod(&b).unwrap();
@@ -135,7 +135,7 @@ fn an_expired_pod_marks_no_victims() {
     let mut writer = writer();
     let pod = preemptor("a", &["v"]);
     writer.assume_pod(pod.clone()).unwrap();
-    writer.finish_binding(&pod.uid, Timestamp::from_secs(0)).unwrap();
+    writer.apply(&Event::finish_binding(&pod.uid, Timestamp::from_secs(0))).unwrap();
     writer.expire(Timestamp::from_secs(61)).unwrap();
     assert!(!is_marked(&writer, "v"));
     clean(&writer);
@@ -326,7 +326,7 @@ fn victims_in_godels_cache_stay_marked_until_their_preemptor_is_removed() {
     let marked = ["default/v: default/p", "default/w: default/p"];
     assert_eq!(on(writer.cluster(), "n1"), marked);
     clean(&writer);
-    writer.forget_pod(&preemptor).unwrap();
+    writer.apply(&Event::forget(&preemptor)).unwrap();
     assert!(writer.cluster().preemption_marks().unwrap().is_empty());
     assert_eq!(pods_on(writer.cluster(), "n1"), ["v", "w"]);
     clean(&writer);

@@ -122,7 +122,7 @@ fn a_forgotten_successor_returns_the_reservation() {
     assert_eq!(on_node(writer.cluster()), (700, vec!["default/b".into()]));
     assert_eq!(available(writer.cluster()), Vec::<String>::new());
     clean(&writer);
-    writer.forget_pod(&successor).unwrap();
+    writer.apply(&Event::forget(&successor)).unwrap();
     assert_eq!((on_node(writer.cluster()), available(writer.cluster()).len()), (held(), 1));
     clean(&writer);
 }
@@ -133,7 +133,7 @@ fn an_expired_successor_returns_the_reservation() {
     put(&mut writer, Reservation::of(&reserving("a")));
     let successor = successor("b", "a");
     writer.assume_pod(successor.clone()).unwrap();
-    writer.finish_binding(&successor.uid, Timestamp::from_secs(0)).unwrap();
+    writer.apply(&Event::finish_binding(&successor.uid, Timestamp::from_secs(0))).unwrap();
     writer.expire(Timestamp::from_secs(61)).unwrap();
     assert_eq!(on_node(writer.cluster()), held());
     clean(&writer);
@@ -248,7 +248,7 @@ fn forgotten_and_non_reserving_pods_leave_no_reservation() {
     let mut writer = writer();
     let assumed = reserving("a");
     writer.assume_pod(assumed.clone()).unwrap();
-    writer.forget_pod(&assumed).unwrap();
+    writer.apply(&Event::forget(&assumed)).unwrap();
     let other = web("b").on("n1").build();
     writer.add_pod(other.clone()).unwrap();
     writer.remove_pod(&other).unwrap();
@@ -501,7 +501,7 @@ fn only_the_deletion_of_a_pod_that_reserves_creates_a_reservation() {
     let reserved = |cluster: &Cluster| cluster.reservations().unwrap().len();
     let mut writer = writer();
     writer.assume_pod(reserving("forgotten")).unwrap();
-    writer.forget_pod(&reserving("forgotten")).unwrap();
+    writer.apply(&Event::forget(&reserving("forgotten"))).unwrap();
     writer.add_pod(reserving("a")).unwrap();
     let base = writer.cluster().fork();
     let mut fork = base.fork();

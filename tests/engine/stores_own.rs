@@ -568,7 +568,7 @@ fn a_store_that_tracks_no_pods_is_not_copied_for_pods() {
         let placed = pod("p").cpu(100).on("n").build();
         writer.assume_pod(placed.clone()).unwrap();
         writer.publish();
-        writer.forget_pod(&placed).unwrap();
+        writer.apply(&Event::forget(&placed)).unwrap();
         writer.publish();
         let cost::Cost { bytes, counts, .. } = cost::take();
         (bytes, counts)

@@ -166,5 +166,5 @@ fn a_pod_that_cannot_be_placed_leaves_its_namesake() {
     assert_eq!(world.put(pod("web-0").uid(" ")).map(|applied| applied.removed), Ok(1));
     assert_ne!(world.writer.cluster().dump(), dump);
     let unnamed = Pod { uid: "".into(), ..web(9).build() };
-    assert_eq!(world.writer.put_pod(unnamed), Err(EventError::EmptyUid));
+    assert_eq!(world.writer.apply(&Event::put_pod(unnamed)), Err(EventError::EmptyUid));
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use portolan::cache::{Config, Engine, GodelConfig, Relist, Writer};
+use portolan::cache::{Config, Engine, Event, GodelConfig, Relist, Writer};
 use portolan::model::{GodelPod, Pod, Template, Timestamp, node, pod};
 use portolan::scheduler::queue::{Place, QueueConfig, QueueError, QueueFront, SchedulingQueue};
 use portolan::{Algorithm, AlgorithmConfig, Framework};
@@ -96,7 +96,7 @@ fn two_engines_on_one_watch_schedule_each_pod_once() {
     }
     // Each engine receives the objects by a different path, and twice.
     for object in objects.values() {
-        instances[0].writer.put_pending(object.clone()).unwrap();
+        instances[0].writer.apply(&Event::put_pending(object.clone())).unwrap();
         instances[1].writer.update_pod(&object.uid, object.clone()).unwrap();
     }
     for instance in &mut instances {
@@ -177,7 +177,7 @@ fn queues_of_one_engine_may_belong_to_several_instances() {
     let mut instance = Instance::new(config, queue().with_component("s-1"));
     let (own, other) = (dispatched("own", "s-1"), dispatched("other", "s-0"));
     for pod in [&own, &other] {
-        instance.writer.put_pending(pod.clone()).unwrap();
+        instance.writer.apply(&Event::put_pending(pod.clone())).unwrap();
     }
     assert_eq!((instance.place(&own), instance.place(&other)), (Some(Place::Active), None));
 }
@@ -186,7 +186,7 @@ fn queues_of_one_engine_may_belong_to_several_instances() {
 fn without_a_component_name_all_pending_pods_are_queued() {
     let mut instance = Instance::new(GodelConfig::new("godel"), queue());
     for object in [pod("p").build(), dispatched("q", "s-1")] {
-        instance.writer.put_pending(object.clone()).unwrap();
+        instance.writer.apply(&Event::put_pending(object.clone())).unwrap();
         assert_eq!(instance.place(&object), Some(Place::Active));
     }
 }

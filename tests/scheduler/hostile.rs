@@ -232,13 +232,13 @@ fn a_put_pod_is_stale_whatever_its_phase() {
     let (mut writer, _) = Engine::inline(Config { pod_names: true, ..Config::default() });
     writer.add_node(node("n").build()).unwrap();
     let version = |version| pod("p").resource_version(version);
-    writer.put_pod(version(7).on("n").build()).unwrap();
-    let stale = writer.put_pod(version(5).on("n").finished().build());
+    writer.apply(&Event::put_pod(version(7).on("n").build())).unwrap();
+    let stale = writer.apply(&Event::put_pod(version(5).on("n").finished().build()));
     assert!(matches!(stale, Err(EventError::Stale { .. })), "{stale:?}");
     assert_eq!(writer.cluster().pod_count(), 1);
-    writer.put_pod(version(u64::MAX).on("n").build()).unwrap();
+    writer.apply(&Event::put_pod(version(u64::MAX).on("n").build())).unwrap();
     let other = Pod { uid: Uid::new("other"), ..version(8).on("n").build() };
-    let replaced = writer.put_pod(other);
+    let replaced = writer.apply(&Event::put_pod(other));
     assert!(matches!(replaced, Err(EventError::Stale { known: u64::MAX, .. })), "{replaced:?}");
     assert!(writer.cluster().pod_named("default", "p").is_some());
     assert!(writer.audit_and_rebuild().is_none());

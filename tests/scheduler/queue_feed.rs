@@ -97,14 +97,14 @@ fn a_follower_gets_the_effects_of_events_in_order() {
     let space = |labels| Namespace { name: "ns".into(), labels };
     writer.add_node(node("n").cpu(1).build()).unwrap();
     writer.update_node(node("n").cpu(2).build()).unwrap();
-    writer.put_pending(pod("a").build()).unwrap();
+    writer.apply(&Event::put_pending(pod("a").build())).unwrap();
     writer.assume_pod(pod("a").on("n").build()).unwrap();
-    writer.put_pending(pod("a").build()).unwrap();
+    writer.apply(&Event::put_pending(pod("a").build())).unwrap();
     writer.add_pod(pod("a").on("n").build()).unwrap();
     writer.update_pod(&uid("a"), pod("a").cpu(1).on("n").build()).unwrap();
     writer.remove_pod(&pod("unknown").build()).unwrap_err();
     writer.assume_pod(pod("b").on("n").build()).unwrap();
-    writer.forget_pod(&pod("b").on("n").build()).unwrap();
+    writer.apply(&Event::forget(&pod("b").on("n").build())).unwrap();
     writer.apply(&Event::RemovePending(uid("b"))).unwrap();
     writer.put_object(space(Labels::EMPTY)).unwrap();
     writer.put_object(space(Labels::new([("k", "v")]))).unwrap();
@@ -141,8 +141,8 @@ fn a_follower_gets_the_effects_of_events_in_order() {
 #[test]
 fn pending_pods_are_not_part_of_a_version() {
     let (mut writer, reader) = Engine::inline(Config::default());
-    writer.put_pending(pod("a").build()).unwrap();
-    let placed = writer.put_pending(pod("b").on("n").build());
+    writer.apply(&Event::put_pending(pod("a").build())).unwrap();
+    let placed = writer.apply(&Event::put_pending(pod("b").on("n").build()));
     assert!(matches!(placed, Err(EventError::HasNodeName { .. })));
     assert_eq!(writer.apply(&Event::RemovePending(Uid::new(""))), Err(EventError::EmptyUid));
     assert_eq!(writer.publish(), Generation(3));
@@ -209,7 +209,7 @@ impl Fed {
 #[test]
 fn a_pod_carries_the_event_that_queued_it() {
     let mut fed = Fed::new();
-    fed.writer.put_pending(pod("a").cpu(1_000).build()).unwrap();
+    fed.writer.apply(&Event::put_pending(pod("a").cpu(1_000).build())).unwrap();
     fed.feed();
     assert_eq!(fed.queue.get(&uid("a")).unwrap().generation, Generation(1));
     fed.reject("a");
@@ -226,7 +226,7 @@ fn a_pod_carries_the_event_that_queued_it() {
 #[test]
 fn a_placed_pod_leaves_the_queue() {
     let mut fed = Fed::new();
-    fed.writer.put_pending(pod("a").build()).unwrap();
+    fed.writer.apply(&Event::put_pending(pod("a").build())).unwrap();
     fed.feed();
     fed.writer.add_pod(pod("a").on("n").build()).unwrap();
     fed.feed();
@@ -237,13 +237,13 @@ fn a_placed_pod_leaves_the_queue() {
 fn a_forgotten_pod_wakes_others_but_not_itself() {
     let mut fed = Fed::new();
     for name in ["a", "b"] {
-        fed.writer.put_pending(pod(name).cpu(1).build()).unwrap();
+        fed.writer.apply(&Event::put_pending(pod(name).cpu(1).build())).unwrap();
     }
     fed.feed();
     fed.reject("a");
     fed.reject("b");
     fed.writer.assume_pod(pod("a").cpu(1).on("n").build()).unwrap();
-    fed.writer.forget_pod(&pod("a").cpu(1).on("n").build()).unwrap();
+    fed.writer.apply(&Event::forget(&pod("a").cpu(1).on("n").build())).unwrap();
     fed.feed();
     assert_eq!(fed.queue.place(&uid("a")), Some(Place::Unschedulable));
     assert_eq!(fed.queue.place(&uid("b")), Some(Place::Backoff));
@@ -258,15 +258,15 @@ fn a_withdrawn_nomination_wakes_pods_of_equal_or_lower_priority() {
         pod
     };
     for name in [("high", 9), ("low", 5)].map(|(name, p)| pod(name).priority(p).cpu(1).build()) {
-        fed.writer.put_pending(name).unwrap();
+        fed.writer.apply(&Event::put_pending(name)).unwrap();
     }
     fed.feed();
     fed.reject("high");
     fed.reject("low");
-    fed.writer.put_pending(nominated("n1")).unwrap();
+    fed.writer.apply(&Event::put_pending(nominated("n1"))).unwrap();
     fed.feed();
     assert_eq!(fed.queue.place(&uid("low")), Some(Place::Unschedulable));
-    fed.writer.put_pending(nominated("n2")).unwrap();
+    fed.writer.apply(&Event::put_pending(nominated("n2"))).unwrap();
     fed.feed();
     assert_eq!(fed.queue.place(&uid("low")), Some(Place::Backoff));
     assert_eq!(fed.queue.place(&uid("high")), Some(Place::Unschedulable));

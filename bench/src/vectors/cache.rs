@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use portolan::cache::{
-    ChangeKind, ChangedSince, CommitPolicy, Config, Engine, NodeDump, Snapshot, Writer,
+    ChangeKind, ChangedSince, CommitPolicy, Config, Engine, Event, NodeDump, Snapshot, Writer,
 };
 use portolan::model::{EventError, Generation, Pod, Resources, Timestamp, Uid};
 use serde_json::{Map, Value, json};
@@ -72,8 +72,10 @@ fn apply(writer: &mut Writer, op: &Value) -> Result<Result<Option<bool>, EventEr
     let known = |uid: &Uid| if uid.is_empty() { Err(EventError::EmptyUid) } else { Ok(()) };
     let done = match text(op, "op") {
         "assumePod" => writer.assume_pod(pod("pod")?).map(|_| None),
-        "finishBinding" => writer.finish_binding(&pod("pod")?.uid, now).map(|_| None),
-        "forgetPod" => writer.forget_pod(&pod("pod")?).map(|_| None),
+        "finishBinding" => {
+            writer.apply(&Event::finish_binding(&pod("pod")?.uid, now)).map(|_| None)
+        }
+        "forgetPod" => writer.apply(&Event::forget(&pod("pod")?)).map(|_| None),
         "addPod" => writer.add_pod(pod("pod")?).map(|_| None),
         "updatePod" => writer.update_pod(&pod("old")?.uid, pod("pod")?).map(|_| None),
         "removePod" => writer.remove_pod(&pod("pod")?).map(|_| None),

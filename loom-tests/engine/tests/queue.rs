@@ -8,7 +8,7 @@ use std::sync::Arc;
 use loom::thread;
 use loom_tests::{Bound, explore};
 use portolan::Framework;
-use portolan::cache::{Config, Engine, Reader, Writer};
+use portolan::cache::{Config, Engine, Event, Reader, Writer};
 use portolan::model::{Pod, Timestamp, pod};
 use portolan::scheduler::queue::{PopError, QueueConfig, QueueFront, SchedulingQueue};
 
@@ -41,7 +41,7 @@ fn a_popped_pod_is_in_the_version_that_a_reader_takes() {
             let decided_on = reader.refresh().generation();
             assert!(decided_on >= popped.generation, "{decided_on:?} is before the pod");
         });
-        writer.put_pending(wanted("p")).unwrap();
+        writer.apply(&Event::put_pending(wanted("p"))).unwrap();
         writer.publish();
         popper.join().unwrap();
     });
@@ -53,8 +53,8 @@ fn each_pod_is_popped_once() {
         let (mut writer, _, front) = fed_queue();
         let other = Arc::clone(&front);
         let popper = thread::spawn(move || pop(&other).unwrap());
-        writer.put_pending(wanted("p")).unwrap();
-        writer.put_pending(wanted("q")).unwrap();
+        writer.apply(&Event::put_pending(wanted("p"))).unwrap();
+        writer.apply(&Event::put_pending(wanted("q"))).unwrap();
         writer.publish();
         let mut popped = [pop(&front).unwrap(), popper.join().unwrap()];
         popped.sort_unstable();
@@ -70,8 +70,8 @@ fn two_waiting_threads_pop_each_pod_once() {
             let front = Arc::clone(&front);
             thread::spawn(move || pop(&front).unwrap())
         });
-        writer.put_pending(wanted("p")).unwrap();
-        writer.put_pending(wanted("q")).unwrap();
+        writer.apply(&Event::put_pending(wanted("p"))).unwrap();
+        writer.apply(&Event::put_pending(wanted("q"))).unwrap();
         writer.publish();
         let mut popped = poppers.map(|popper| popper.join().unwrap());
         popped.sort_unstable();
@@ -115,7 +115,7 @@ fn closing_during_a_push_loses_no_wake_up() {
             Ok(name) => assert_eq!((name.as_str(), pop(&other)), ("p", Err(PopError::Closed))),
             Err(error) => assert_eq!(error, PopError::Closed),
         });
-        writer.put_pending(wanted("p")).unwrap();
+        writer.apply(&Event::put_pending(wanted("p"))).unwrap();
         writer.publish();
         front.close();
         popper.join().unwrap();

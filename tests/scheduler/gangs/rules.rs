@@ -577,12 +577,12 @@ fn a_group_with_enough_bound_pods_stays_scheduled_until_it_is_updated() {
         };
         let early = Some(PodGroupPhase::PreScheduling);
         let now = Timestamp::from_secs(0);
-        writer.finish_binding(&members[0].uid, now).unwrap();
-        writer.finish_binding(&members[0].uid, now).unwrap();
+        writer.apply(&Event::finish_binding(&members[0].uid, now)).unwrap();
+        writer.apply(&Event::finish_binding(&members[0].uid, now)).unwrap();
         assert_eq!(phase(&writer), early, "one of two is bound");
         // This member is confirmed before its binding finishes, and counts as bound nevertheless.
         writer.add_pod(members[1].clone()).unwrap();
-        writer.finish_binding(&members[1].uid, now).unwrap();
+        writer.apply(&Event::finish_binding(&members[1].uid, now)).unwrap();
         assert_eq!(phase(&writer), if sticks { Some(PodGroupPhase::Scheduled) } else { early });
         for member in &members {
             writer.remove_pod(member).unwrap();
@@ -629,7 +629,7 @@ fn an_assumed_member_does_not_count_as_bound() {
         writer.add_pod(assumed).unwrap();
         writer.add_pod(bound.clone()).unwrap();
         let finish = |writer: &mut Writer| {
-            writer.finish_binding(&bound.uid, Timestamp::from_secs(0)).unwrap();
+            writer.apply(&Event::finish_binding(&bound.uid, Timestamp::from_secs(0))).unwrap();
             writer.cluster().objects().pod_groups.get("default", "g").unwrap().phase
         };
         assert_eq!(finish(&mut writer), Some(PodGroupPhase::Pending));
@@ -645,7 +645,7 @@ fn a_member_that_another_scheduler_assumed_is_still_unbound_after_a_rebuild() {
     let here = member("g", 1, 100).on("n").build();
     writer.assume_pod(here.clone()).unwrap();
     assert_eq!(writer.rebuild().differences, []);
-    writer.finish_binding(&here.uid, Timestamp::from_secs(0)).unwrap();
+    writer.apply(&Event::finish_binding(&here.uid, Timestamp::from_secs(0))).unwrap();
     let phase = writer.cluster().objects().pod_groups.get("default", "g").unwrap().phase;
     assert_eq!(phase, Some(PodGroupPhase::Pending), "one of two is bound");
 }

@@ -14,7 +14,7 @@ mod world;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use portolan::cache::Snapshot;
+use portolan::cache::{Event, Snapshot};
 use portolan::model::{Name, Pod};
 use portolan::plugin::{Cycle, CycleState, Handle, Snapshots};
 use portolan::{Algorithm, AlgorithmConfig, Framework};
@@ -223,6 +223,6 @@ impl Run {
         let cycle = Cycle::new(&held.snapshot, &held.pod, &held.state);
         self.framework.unreserve(cycle, &held.node);
         let pod = held.pod.clone().on(held.node.clone());
-        self.world.write(|writer| writer.forget_pod(&pod).map(drop))
+        self.world.write(|writer| writer.apply(&Event::forget(&pod)).map(drop))
     }
 }
