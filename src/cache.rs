@@ -26,9 +26,9 @@ pub use crate::snapshot::cost;
 pub use crate::snapshot::{
     AccountDump, ChangeKind, ChangedSince, Chunk, Cluster, Column, CustomStores, DeletionMark,
     DeletionMarks, Dump, Fork, Freed, FutureGeneration, GodelConfig, Keyed, LANES, Movements,
-    NodeChange, NodeDump, NodeInfo, NodeLoad, NodeSlot, NumaAllocation, NumaResource, NumaStatus,
-    NumaTopology, ObjectEvent, ObjectStore, Objects, PartCount, PlacedPod, PodInfo, PreemptionMark,
-    PreemptionMarks, Recheck, Reservations, ReservedPlace, Snapshot, Store, StoreError,
-    StoreFailure, SuggestedMovement, Suggestion, Victims, ZoneInfo,
+    NodeChange, NodeDump, NodeInfo, NodeLoad, NodeSlot, ObjectEvent, ObjectStore, Objects,
+    PartCount, PlacedPod, PodInfo, PreemptionMark, PreemptionMarks, Recheck, Reservations,
+    ReservedPlace, Snapshot, Store, StoreError, StoreFailure, SuggestedMovement, Suggestion,
+    Victims, ZoneInfo,
 };
 pub use crate::state::{CommitCheck, CommitPolicy, Difference};

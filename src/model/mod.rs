@@ -55,10 +55,9 @@ pub use custom::CustomEvent;
 pub use error::EventError;
 pub use generation::Generation;
 pub use godel::{
-    AbnormalPodState, CustomNodeResource, GodelPod, GroupMetric, Launcher, MicroTopology,
-    MicroTopologyError, Movement, MovementOwner, MovementTask, NmNode, NodeMetrics, NodeResources,
-    NominatedNode, NumaZone, OwnerKey, PodClass, PodState, Profile, RecommendedNode, Reservation,
-    ReservationPhase, Usage, Victim,
+    AbnormalPodState, CustomNodeResource, GodelPod, GroupMetric, Launcher, Movement, MovementOwner,
+    MovementTask, NmNode, NodeMetrics, NodeResources, NominatedNode, OwnerKey, PodClass, PodState,
+    Profile, RecommendedNode, Reservation, ReservationPhase, Usage, Victim,
 };
 pub use labels::{LabelLookup, Labels};
 pub use migration::InTreePlugin;

@@ -12,8 +12,8 @@ use serde::de::{Deserialize, Deserializer, Error};
 use serde::ser::{Serialize, Serializer};
 
 use super::{
-    Image, InTreePlugin, Labels, MicroTopology, Name, NodeLabels, NodeResources, NonZero, Operator,
-    PodSpec, Quantity, ResourceList, Resources, Scalars, Taint, Template, Uid, Usage, ZoneKey,
+    Image, InTreePlugin, Labels, Name, NodeLabels, NodeResources, NonZero, Operator, PodSpec,
+    Quantity, ResourceList, Resources, Scalars, Taint, Template, Uid, Usage, ZoneKey,
 };
 
 /// The serialized form of a node, without the derived zone.
@@ -251,24 +251,6 @@ impl Serialize for Uid {
 impl<'de> Deserialize<'de> for Uid {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Uid, D::Error> {
         String::deserialize(from).map(|text| Uid::new(&text))
-    }
-}
-
-impl Serialize for MicroTopology {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let lists = self.iter().map(|(numa, amounts)| {
-            let list = amounts.iter().map(|(name, amount)| (name, amount));
-            (numa, list.collect::<BTreeMap<_, _>>())
-        });
-        to.collect_map(lists.collect::<BTreeMap<_, _>>())
-    }
-}
-
-impl<'de> Deserialize<'de> for MicroTopology {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<MicroTopology, D::Error> {
-        let lists = BTreeMap::<u32, BTreeMap<Name, Quantity>>::deserialize(from)?;
-        let sorted = lists.into_iter().map(|(numa, list)| (numa, list.into_iter().collect()));
-        Ok(MicroTopology(sorted.collect()))
     }
 }
 

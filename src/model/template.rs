@@ -5,8 +5,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::{
-    ContainerKind, Labels, Launcher, MicroTopology, Name, NodeAffinity, PodAffinity, PodClass,
-    PodResources, Toleration, TopologySpreadConstraint,
+    ContainerKind, Labels, Launcher, Name, NodeAffinity, PodAffinity, PodClass, PodResources,
+    Toleration, TopologySpreadConstraint,
 };
 use crate::hash::hash_of;
 
@@ -267,13 +267,8 @@ pub struct PodSpec {
     pub has_local_storage: bool,
     /// The class of node resources that the pod is charged to.
     pub class: PodClass,
-    /// Whether the pod is bound to NUMA nodes, which it does not share with pods that are not (QoS level
-    /// `dedicated_cores` with `numa_binding`).
-    pub numa_binding: bool,
     /// The agent that starts the pod.
     pub launcher: Launcher,
-    /// The resources that a scheduler has allocated to the pod on each NUMA node.
-    pub micro_topology: Option<Box<MicroTopology>>,
     /// The contents of Gödel's annotations, or `None` if the pod has none.
     pub godel: Option<Box<super::GodelPod>>,
 }
@@ -303,11 +298,11 @@ impl Template {
 
     pub(super) fn of(spec: PodSpec) -> Template {
         let hash = hash_of(&spec);
-        let is_negative = spec.negative().is_some();
+        let is_negative = spec.resources.negative().is_some();
         Template { spec, hash, is_negative }
     }
 
-    /// Returns `true` if some resource amount is negative; [`PodSpec::negative`] returns which. O(1).
+    /// Returns `true` if some resource amount is negative. O(1).
     pub(crate) fn is_negative(&self) -> bool {
         self.is_negative
     }
@@ -327,16 +322,6 @@ impl Template {
 }
 
 impl PodSpec {
-    /// Returns the name of a resource with a negative amount, including amounts on NUMA nodes, or `None` if there is
-    /// none. O(resources).
-    pub(crate) fn negative(&self) -> Option<Name> {
-        let allocated = self.micro_topology.iter().flat_map(|topology| topology.iter());
-        let mut allocated = allocated.flat_map(|(_, amounts)| amounts);
-        self.resources.negative().or_else(|| {
-            allocated.find(|(_, amount)| amount.is_negative()).map(|(name, _)| name.clone())
-        })
-    }
-
     /// Returns the namespace and name of the pod group, or `None` if the pod belongs to no group.
     #[must_use]
     pub fn group(&self) -> Option<(&Name, &Name)> {

@@ -46,9 +46,8 @@ pub use draft::PartCount;
 pub use dump::{AccountDump, Dump, NodeDump};
 pub use fork::Fork;
 pub use godel::{
-    DeletionMark, DeletionMarks, GodelConfig, Movements, NodeLoad, NumaAllocation, NumaResource,
-    NumaStatus, NumaTopology, PreemptionMark, PreemptionMarks, Reservations, ReservedPlace,
-    SuggestedMovement, Suggestion,
+    DeletionMark, DeletionMarks, GodelConfig, Movements, NodeLoad, PreemptionMark, PreemptionMarks,
+    Reservations, ReservedPlace, SuggestedMovement, Suggestion,
 };
 pub(crate) use node_info::PodRef;
 pub use node_info::{NodeInfo, PodInfo};

@@ -7,8 +7,8 @@ use std::time::Duration;
 use portolan::cache::{Cluster, Config, Engine, Event, GodelConfig, Relist, Writer};
 use portolan::model::{
     Bytes, Container, ContainerKind, ContainerStatus, CustomNodeResource, EventError, GroupMetric,
-    MicroTopology, MilliCpu, NmNode, Node, NodeMetrics, NumaZone, Object, ObjectKind, Pod,
-    PodClass, Quantity, Requests, Reservation, ResourceList, Resources, Template, Usage, node, pod,
+    MilliCpu, NmNode, Node, NodeMetrics, Object, ObjectKind, Pod, PodClass, Quantity, Requests,
+    Reservation, ResourceList, Resources, Template, Usage, node, pod,
 };
 use portolan::{Algorithm, AlgorithmConfig, Framework};
 use proptest::prelude::*;
@@ -156,10 +156,10 @@ enum Thing {
 fn any_pod() -> impl Strategy<Value = (Pod, bool)> {
     let container = (0..3_u8, list(), prop::option::of((list(), list())));
     let containers = prop::collection::vec(container, 1..4);
-    let shape = (0..6_u8, 0..3_u8, any::<[bool; 3]>());
+    let shape = (0..6_u8, 0..3_u8, any::<[bool; 2]>());
     let sums = prop::option::of((amount(), 0..6_usize));
     (containers, list(), prop::option::of((list(), list())), shape, sums).prop_map(
-        |(containers, overhead, pod_level, (uid, on, [infeasible, best_effort, numa]), sums)| {
+        |(containers, overhead, pod_level, (uid, on, [infeasible, best_effort]), sums)| {
             let mut bad = is_bad_request(&overhead);
             let mut requests =
                 Requests { overhead, resize_infeasible: infeasible, ..Requests::default() };
@@ -185,35 +185,28 @@ fn any_pod() -> impl Strategy<Value = (Pod, bool)> {
                 made = made.spec(|spec| spec.class = PodClass::BestEffort);
             }
             let mut made = made.on(format!("n{on}")).build();
-            if sums.is_some() || numa {
+            if let Some((amount, which)) = sums {
                 let mut spec = (**made.template).clone();
-                if let Some((amount, which)) = sums {
-                    let sums = &mut spec.resources;
-                    match which {
-                        0 => sums.placed.cpu = MilliCpu(amount),
-                        1 => sums.incoming.memory = Bytes(amount),
-                        2 => sums.scored.ephemeral_storage = Bytes(amount),
-                        3 => sums.placed_non_zero.cpu = MilliCpu(amount),
-                        4 => sums.placed_non_zero.memory = Bytes(amount),
-                        _ => {
-                            let scalars = [("other".into(), amount)];
-                            sums.placed.scalars = portolan::model::Scalars::new(scalars);
-                        }
+                let sums = &mut spec.resources;
+                match which {
+                    0 => sums.placed.cpu = MilliCpu(amount),
+                    1 => sums.incoming.memory = Bytes(amount),
+                    2 => sums.scored.ephemeral_storage = Bytes(amount),
+                    3 => sums.placed_non_zero.cpu = MilliCpu(amount),
+                    4 => sums.placed_non_zero.memory = Bytes(amount),
+                    _ => {
+                        let scalars = [("other".into(), amount)];
+                        sums.placed.scalars = portolan::model::Scalars::new(scalars);
                     }
-                    // The replaced sum may have been the negative one.
-                    bad = [&sums.placed, &sums.incoming, &sums.scored].iter().any(|r| {
-                        r.cpu.0 < 0
-                            || r.memory.0 < 0
-                            || r.ephemeral_storage.0 < 0
-                            || r.scalars.iter().any(|(_, n)| n < 0)
-                    }) || sums.placed_non_zero.cpu.0 < 0
-                        || sums.placed_non_zero.memory.0 < 0;
                 }
-                if numa {
-                    let text = if uid == 0 { "0:cpu=-1" } else { "0:cpu=9223372036854775807" };
-                    bad |= uid == 0;
-                    spec.micro_topology = Some(Box::new(MicroTopology::parse(text).unwrap()));
-                }
+                // The replaced sum may have been the negative one.
+                bad = [&sums.placed, &sums.incoming, &sums.scored].iter().any(|r| {
+                    r.cpu.0 < 0
+                        || r.memory.0 < 0
+                        || r.ephemeral_storage.0 < 0
+                        || r.scalars.iter().any(|(_, n)| n < 0)
+                }) || sums.placed_non_zero.cpu.0 < 0
+                    || sums.placed_non_zero.memory.0 < 0;
                 made.template = Template::new(spec);
             }
             (made, bad)
@@ -240,21 +233,16 @@ fn any_node() -> impl Strategy<Value = (Node, bool)> {
 }
 
 fn any_part() -> impl Strategy<Value = (Object, bool)> {
-    let custom = (0..3_u8, list(), list(), list(), amount()).prop_map(
-        |(name, offered, of_numa, given, used)| {
-            let bad = is_bad(&offered) || is_bad(&of_numa) || is_bad(&given) || used < 0;
-            let mut custom = CustomNodeResource::new(format!("n{name}"), &offered);
-            let allocations = Box::new([("default/p0/u".into(), given)]);
-            custom.numa =
-                Box::new([NumaZone { id: 0, socket: 0, allocatable: of_numa, allocations }]);
-            let usage = Usage { cpu: MilliCpu(used), memory: Bytes(1) };
-            let pods = vec!["default/p1".into()];
-            let group = GroupMetric { class: PodClass::Guaranteed, usage, pods };
-            let again = GroupMetric { usage: Usage { cpu: MilliCpu(0), ..usage }, ..group.clone() };
-            custom.metrics = Some(Box::new(NodeMetrics::new(None, [group, again])));
-            (custom.into(), bad)
-        },
-    );
+    let custom = (0..3_u8, list(), amount()).prop_map(|(name, offered, used)| {
+        let bad = is_bad(&offered) || used < 0;
+        let mut custom = CustomNodeResource::new(format!("n{name}"), &offered);
+        let usage = Usage { cpu: MilliCpu(used), memory: Bytes(1) };
+        let pods = vec!["default/p1".into()];
+        let group = GroupMetric { class: PodClass::Guaranteed, usage, pods };
+        let again = GroupMetric { usage: Usage { cpu: MilliCpu(0), ..usage }, ..group.clone() };
+        custom.metrics = Some(Box::new(NodeMetrics::new(None, [group, again])));
+        (custom.into(), bad)
+    });
     let nm_node = (0..3_u8, list(), list()).prop_map(|(name, capacity, allocatable)| {
         let bad = is_bad(&capacity) || is_bad(&allocatable);
         let made = NmNode::new(format!("n{name}")).with_resources(capacity, allocatable);
@@ -269,9 +257,6 @@ fn thing() -> impl Strategy<Value = Thing> {
         3 => any_node().prop_map(|(node, bad)| Thing::Node(node, bad)),
         2 => any_part().prop_map(|(part, bad)| Thing::Part(part, bad)),
         1 => any_pod()
-            .prop_filter("placeholders have no share of NUMA nodes", |(pod, _)| {
-                pod.template.micro_topology.is_none()
-            })
             .prop_map(|(pod, bad)| Thing::Reservation(pod, bad)),
     ]
 }
@@ -352,7 +337,7 @@ fn check(cluster: &Cluster) {
             let load = info.load(class).total();
             assert!(load.cpu.0 >= 0 && load.memory.0 >= 0);
         }
-        let _ = (info.numa(), info.victims().freed(), info.victims().occupiable());
+        let _ = (info.victims().freed(), info.victims().occupiable());
         assert!(info.allocatable().cpu.0 >= 0 && info.allowed_pods() >= 0);
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use portolan::cache::{ChangedSince, Cluster, Config, Engine, Event, Relist, Writer};
 use portolan::model::{
     self, Bytes, Change, CustomNodeResource, EventError, Fact, GroupMetric, Labels, Launcher,
-    MicroTopology, MilliCpu, NmNode, NodeMetrics, NodeSelectorTerm, NumaZone, ObjectKind, Operator,
-    Pod, PodAffinity, PodClass, PreferredSchedulingTerm, Quantity, Requirement, ResourceList,
-    Taint, TaintEffect, Timestamp, Usage, node, pod,
+    MilliCpu, NmNode, NodeMetrics, NodeSelectorTerm, ObjectKind, Operator, Pod, PodAffinity,
+    PodClass, PreferredSchedulingTerm, Quantity, Requirement, ResourceList, Taint, TaintEffect,
+    Timestamp, Usage, node, pod,
 };
 use portolan::plugin::{
     ClusterEvent, Cycle, CycleState, Hint, NodeAffinity, NodeResourcesFit, NodeUnschedulable,
@@ -459,100 +459,6 @@ fn an_added_part_wakes_the_pods_waiting_for_it() {
     assert_eq!(fits, [true, false, true, true]);
     assert!(!woken("NodeResourcesFit", &best_effort("b", 600))[3]);
     assert!(!woken("NodeResourcesFit", &pod("g").cpu(1).build())[3]);
-}
-
-/// Creates two NUMA nodes of one socket, with four CPUs each.
-fn with_numa(name: &str, given: &[(&str, u32, i64)]) -> CustomNodeResource {
-    let zone = |id: u32| NumaZone {
-        id,
-        socket: 0,
-        allocatable: ResourceList::new([("cpu", Quantity::whole(4))]),
-        allocations: (given.iter())
-            .filter(|(_, numa, _)| *numa == id)
-            .map(|(pod, _, cpu)| {
-                ((*pod).into(), ResourceList::new([("cpu", Quantity::whole(*cpu))]))
-            })
-            .collect(),
-    };
-    let mut custom = CustomNodeResource::new(name, &list(1, 1));
-    custom.numa = Box::new([zone(0), zone(1)]);
-    custom
-}
-
-fn with_micro_topology(name: &str, given: &str) -> Pod {
-    let given = MicroTopology::parse(given).unwrap();
-    pod(name).spec(|spec| spec.micro_topology = Some(Box::new(given))).on("n").build()
-}
-
-fn available(writer: &Writer) -> Vec<i64> {
-    let numa = writer.cluster().node("n").unwrap().numa();
-    numa.numas.values().map(|numa| numa.resources["cpu"].available.value()).collect()
-}
-
-#[test]
-fn numa_allocations_of_pods_outlive_the_custom_node_resource() {
-    let mut writer = writer();
-    writer.add_node(node("n").build()).unwrap();
-    writer.put_object(with_numa("n", &[])).unwrap();
-    writer.add_pod(with_micro_topology("p", "0:cpu=3")).unwrap();
-    assert_eq!(available(&writer), [1, 4]);
-    delete(&mut writer, ObjectKind::CustomNodeResource, "n");
-    let numa = writer.cluster().node("n").unwrap().numa();
-    assert!(numa.numas.is_empty() && numa.allocations.len() == 1);
-    writer.put_object(with_numa("n", &[])).unwrap();
-    assert_eq!(available(&writer), [1, 4]);
-    let numa = writer.cluster().node("n").unwrap().numa();
-    assert_eq!(numa.unused("cpu"), Quantity::whole(4));
-    assert_eq!(numa.free_numas(0).collect::<Vec<_>>(), [1]);
-}
-
-#[test]
-fn an_allocation_on_an_unreported_numa_node_subtracts_nothing() {
-    let mut writer = writer();
-    writer.add_node(node("n").build()).unwrap();
-    writer.put_object(with_numa("n", &[])).unwrap();
-    writer.add_pod(with_micro_topology("p", "7:cpu=3;1:memory=5")).unwrap();
-    assert_eq!(available(&writer), [4, 4]);
-    let numa = writer.cluster().node("n").unwrap().numa();
-    assert_eq!(numa.allocations["default/p/default/p"].numas.len(), 2);
-    assert!(numa.numas[&1].resources["memory"].available.is_negative());
-}
-
-#[test]
-fn allocations_of_the_agent_take_precedence_over_annotations() {
-    let mut writer = writer();
-    writer.add_node(node("n").build()).unwrap();
-    writer.add_pod(with_micro_topology("p", "0:cpu=3")).unwrap();
-    let key = "default/p/default/p";
-    writer.put_object(with_numa("n", &[(key, 1, 2), ("other/q/uid", 1, 1)])).unwrap();
-    assert_eq!(available(&writer), [4, 1]);
-    let numa = writer.cluster().node("n").unwrap().numa();
-    assert!(numa.allocations[key].by_agent);
-    assert_eq!(numa.numas[&1].resources["cpu"].users.len(), 2);
-}
-
-#[test]
-fn guaranteed_pods_without_a_numa_binding_share_cores() {
-    let mut writer = writer();
-    writer.add_node(node("n").build()).unwrap();
-    let shared = |writer: &Writer| {
-        let requests = writer.cluster().node("n").unwrap().numa().shared_requests;
-        (requests.cpu.0, requests.memory.0, requests.scalars.get("example.com/gpu"))
-    };
-    assert_eq!(shared(&writer), (0, 0, None));
-    let gpus = Quantity::whole(2);
-    let sharing = pod("s").cpu(300).memory(1 << 20).request("example.com/gpu", gpus);
-    writer.add_pod(sharing.clone().on("n").build()).unwrap();
-    let bound = pod("b").cpu(2_000).spec(|spec| spec.numa_binding = true).on("n").build();
-    writer.add_pod(bound.clone()).unwrap();
-    writer.add_pod(best_effort("e", 100).on("n")).unwrap();
-    assert_eq!(shared(&writer), (300, 1 << 20, Some(2)));
-    writer.add_pod(pod("t").cpu(50).on("n").build()).unwrap();
-    assert_eq!(shared(&writer), (350, 1 << 20, Some(2)));
-    writer.remove_pod(&sharing.on("n").build()).unwrap();
-    assert_eq!(shared(&writer), (50, 0, None));
-    // A placeholder is bound to no NUMA node.
-    assert!(!bound.to_placeholder().template.numa_binding);
 }
 
 /// Creates metrics of a node: the usage of its best-effort pods, and the pods that are included in it.

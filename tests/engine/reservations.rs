@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use portolan::cache::{Cluster, CommitCheck, Config, Engine, Event, GodelConfig, Writer};
 use portolan::model::{
-    CustomNodeResource, EventError, GodelPod, MicroTopology, Name, NumaZone, ObjectKind, Pod,
-    PodBuilder, Quantity, Reservation, ReservationPhase, ResourceList, Timestamp, Uid, node, pod,
+    CustomNodeResource, EventError, GodelPod, Name, ObjectKind, Pod, PodBuilder, Quantity,
+    Reservation, ReservationPhase, ResourceList, Timestamp, Uid, node, pod,
 };
 
 const TTL: Duration = Duration::from_secs(60);
@@ -552,36 +552,6 @@ fn a_delete_that_names_another_node_removes_the_pod() {
     writer.add_pod(reserving("a")).unwrap();
     writer.remove_pod(&Pod { node_name: Some("n9".into()), ..reserving("a") }).unwrap();
     assert_eq!(on_node(writer.cluster()), held());
-}
-
-#[test]
-fn a_placeholder_has_no_share_of_numa_nodes() {
-    let mut writer = writer();
-    let mut gone = reserving("a");
-    let mut spec = (**gone.template).clone();
-    spec.micro_topology = Some(Box::new(MicroTopology::parse("0:cpu=2").unwrap()));
-    gone.template = portolan::model::Template::new(spec);
-    let cpu = |whole| ResourceList::new([("cpu", Quantity::whole(whole))]);
-    // The agent has not yet released the pod's share.
-    let given = (Name::from(format!("default/a/{}", gone.uid)), cpu(2));
-    let zone = |allocations| NumaZone { id: 0, socket: 0, allocatable: cpu(8), allocations };
-    let reported = |allocations| {
-        let mut custom = CustomNodeResource::new("n1", &ResourceList::default());
-        custom.numa = Box::new([zone(allocations)]);
-        custom
-    };
-    writer.put_object(reported(Box::new([given]))).unwrap();
-    let available = |writer: &Writer| {
-        let numa = writer.cluster().node("n1").unwrap().numa();
-        numa.numas[&0].resources["cpu"].available.value()
-    };
-    writer.add_pod(gone.clone()).unwrap();
-    assert_eq!(available(&writer), 6);
-    writer.remove_pod(&gone).unwrap();
-    assert_eq!(on_node(writer.cluster()), held());
-    assert_eq!(available(&writer), 6);
-    writer.put_object(reported(Box::new([]))).unwrap();
-    assert_eq!(available(&writer), 8);
 }
 
 #[test]

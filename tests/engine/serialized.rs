@@ -5,11 +5,11 @@ use std::time::Duration;
 use portolan::cache::{Config, Engine, Event, GodelConfig, Outcome, Writer};
 use portolan::model::{
     AccessMode, ClaimReference, CsiDriver, CsiNode, CsiNodeDriver, CsiStorageCapacity, Generation,
-    InTreePlugin, LabelSelector, Labels, MicroTopology, NodeAffinity, NodeSelector,
-    NodeSelectorTerm, NumaZone, Object, Operator, PersistentVolume, PersistentVolumeClaim, Pod,
-    PodAffinity, PodAffinityTerm, PreferredSchedulingTerm, Quantity, Requirement, ResourceList,
-    Service, StorageClass, TopologySpreadConstraint, Uid, UnsatisfiableAction, VolumeAttachment,
-    VolumeSource, WeightedPodAffinityTerm, node, pod,
+    InTreePlugin, LabelSelector, Labels, NodeAffinity, NodeSelector, NodeSelectorTerm, Object,
+    Operator, PersistentVolume, PersistentVolumeClaim, Pod, PodAffinity, PodAffinityTerm,
+    PreferredSchedulingTerm, Quantity, Requirement, ResourceList, Service, StorageClass,
+    TopologySpreadConstraint, Uid, UnsatisfiableAction, VolumeAttachment, VolumeSource,
+    WeightedPodAffinityTerm, node, pod,
 };
 use portolan::{Algorithm, AlgorithmConfig, Framework};
 use portolan_testkit::events::Op;
@@ -194,8 +194,6 @@ fn rich_pod() -> Pod {
             read_only: true,
         })
         .spec(|spec| {
-            spec.micro_topology =
-                MicroTopology::parse("1:cpu=2;0:cpu=1500m,memory=4Gi").ok().map(Box::new);
             spec.topology_spread = [TopologySpreadConstraint {
                 max_skew: 1,
                 topology_key: "zone".into(),
@@ -253,9 +251,6 @@ fn deserialized_storage_objects_equal_the_originals() {
     for object in objects {
         assert_eq!(round_trip(&object), object);
     }
-    let allocations = [("a/p/u".into(), ResourceList::new([("cpu", Quantity::milli(1))]))];
-    let zone = NumaZone { id: 1, allocations: allocations.into(), ..NumaZone::default() };
-    assert_eq!(round_trip(&zone), zone);
     let plugin = InTreePlugin::of_name("kubernetes.io/cinder").unwrap();
     assert_eq!(round_trip(&plugin), plugin);
 }
@@ -281,8 +276,6 @@ fn derived_data_is_recomputed() {
     assert!(profile.has("a", "x") && profile.has("b", "x") && profile.pods().len() == 2);
     let labels: Labels = read(r#"{"b":"2","a":"1"}"#).unwrap();
     assert_eq!(labels, Labels::new([("a", "1"), ("b", "2")]));
-    let given: MicroTopology = read(r#"{"1":{"cpu":"1"},"0":{"memory":"1Gi","cpu":"2"}}"#).unwrap();
-    assert_eq!(MicroTopology::parse("0:cpu=2,memory=1Gi;1:cpu=1").ok(), Some(given));
 }
 
 #[test]

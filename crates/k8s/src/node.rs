@@ -8,9 +8,9 @@ use super::time;
 use super::wire::{Amounts, Metadata, QuantityText, Text, TextMap};
 use super::wire_objects as wire;
 use portolan::model::{
-    CustomNodeResource, GroupMetric, Labels, Name, NmNode, Node, NodeMetrics, NumaZone, Object,
-    PodClass, Quantity, QuantityError, ResourceList, Resources, Taint, TaintEffect, Timestamp,
-    Usage, is_scheduled_resource, node,
+    CustomNodeResource, GroupMetric, Labels, Name, NmNode, Node, NodeMetrics, Object, PodClass,
+    Quantity, QuantityError, ResourceList, Resources, Taint, TaintEffect, Timestamp, Usage,
+    is_scheduled_resource, node,
 };
 
 const EFFECT: &str = "one of NoSchedule, PreferNoSchedule, NoExecute";
@@ -106,18 +106,6 @@ pub(super) fn custom_node_resource(
         resource_list(&resources.allocatable, &status_path.key("resources").key("allocatable"))?;
     let mut custom = CustomNodeResource::new(named(&meta.name, path)?, &allocatable);
     custom.resource_version = resource_version(&meta, &path.key("metadata"))?;
-    let mut numa = Vec::new();
-    let sockets = status_path.key("topologyZone");
-    for (i, socket) in status.topology_zone.iter().enumerate().filter(|(_, z)| &*z.kind == "Socket")
-    {
-        let path = sockets.index(i);
-        let children = path.key("children");
-        for (i, zone) in socket.children.iter().enumerate().filter(|(_, z)| &*z.kind == "Numa") {
-            let id = number(&socket.name, &path)?;
-            numa.push(numa_zone(zone, id, &children.index(i))?);
-        }
-    }
-    custom.numa = numa.into();
     if let Some(measured) = &status.node_metric_status {
         let path = status_path.key("nodeMetricStatus");
         custom.metrics = Some(Box::new(node_metrics(measured, &path)?));
@@ -143,30 +131,6 @@ fn node_metrics(
     });
     let groups = groups.collect::<Result<Vec<_>, ReadError>>()?;
     Ok(NodeMetrics::new(timestamp(&wire.update_time, &path.key("updateTime"))?, groups))
-}
-
-fn numa_zone(
-    wire: &wire::NumaZone<'_>,
-    socket: u32,
-    path: &Path<'_>,
-) -> Result<NumaZone, ReadError> {
-    let resources = wire.resources.clone().unwrap_or_default();
-    let given = path.key("allocations");
-    let allocations = wire.allocations.iter().enumerate().map(|(i, allocation)| {
-        let requests = quantities(&allocation.requests, &given.index(i).key("requests"))?;
-        Ok((name(&allocation.consumer), requests))
-    });
-    Ok(NumaZone {
-        id: number(&wire.name, path)?,
-        socket,
-        allocatable: quantities(&resources.allocatable, &path.key("resources").key("allocatable"))?,
-        allocations: allocations.collect::<Result<_, ReadError>>()?,
-    })
-}
-
-/// Parses the name of a socket or NUMA node, which is its number.
-fn number(text: &Text<'_>, path: &Path<'_>) -> Result<u32, ReadError> {
-    text.parse().map_err(|_| ReadError::value(&path.key("name"), text, "a number"))
 }
 
 fn taints(taints: &[wire::Taint<'_>], path: &Path<'_>) -> Result<Vec<Taint>, ReadError> {

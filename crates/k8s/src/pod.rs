@@ -17,12 +17,11 @@ use super::volume;
 use super::wire::{Annotations, Metadata};
 use super::wire_pod as wire;
 use portolan::model::{
-    Container, ContainerKind, ContainerStatus, GeneratedClaims, HostPort, Launcher, MicroTopology,
-    Name, OwnerReference, Pod, PodAffinity, PodClass, PodResourceClaim, PodSpec, PreemptionPolicy,
+    Container, ContainerKind, ContainerStatus, GeneratedClaims, HostPort, Launcher, Name,
+    OwnerReference, Pod, PodAffinity, PodClass, PodResourceClaim, PodSpec, PreemptionPolicy,
     Protocol, Requests, Template, Timestamp, Toleration, Uid,
 };
 
-const MICRO_TOPOLOGY: &str = "godel.bytedance.com/micro-topology";
 const RESIZE_PENDING: &str = "PodResizePending";
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
 /// The types of the conditions that are read.
@@ -215,7 +214,7 @@ pub(super) fn template(
         ..PodSpec::default()
     };
     if let Some(annotations) = &meta.annotations {
-        read_annotations(annotations, &mut model, path)?;
+        read_annotations(annotations, &mut model);
     }
     model.namespace = namespace;
     model.labels = labels;
@@ -273,24 +272,11 @@ fn crosses_namespaces(affinity: &wire::Affinity<'_>) -> bool {
     })
 }
 
-/// Reads the annotations that set a pod's resource class, launcher and NUMA nodes.
-fn read_annotations(
-    annotations: &Annotations<'_>,
-    model: &mut PodSpec,
-    path: &Path<'_>,
-) -> Result<(), ReadError> {
+/// Reads the annotations that set a pod's resource class and launcher.
+fn read_annotations(annotations: &Annotations<'_>, model: &mut PodSpec) {
     let qos_level = annotations.qos_level.as_deref();
     model.class = PodClass::of(qos_level, annotations.resource_type.as_deref());
-    model.numa_binding =
-        qos_level == Some("dedicated_cores") && binds_numa(&annotations.memory_enhancement);
     model.launcher = Launcher::of(annotations.launcher.as_deref());
-    let given = MicroTopology::parse(&annotations.micro_topology).map_err(|_| {
-        let path = path.key("metadata").key("annotations").key(MICRO_TOPOLOGY).to_string();
-        let expected = "of the form NUMA:RESOURCE=QUANTITY,…;…";
-        ReadError::value(&Path::Key(&Path::Root, &path), &annotations.micro_topology, expected)
-    })?;
-    model.micro_topology = (!given.is_empty()).then(|| Box::new(given));
-    Ok(())
 }
 
 /// Parses a preemption policy. Returns `None` if the text is empty.
@@ -304,13 +290,6 @@ pub(super) fn preemption_policy(
         "PreemptLowerPriority" => Ok(Some(PreemptionPolicy::PreemptLowerPriority)),
         other => Err(ReadError::value(path, other, "one of PreemptLowerPriority, Never")),
     }
-}
-
-/// Returns whether the annotation `memory_enhancement` requests NUMA binding. Another system writes the annotation, so
-/// a text that is not JSON is not an error and requests nothing.
-fn binds_numa(memory_enhancement: &str) -> bool {
-    let parsed: Option<serde_json::Value> = serde_json::from_str(memory_enhancement).ok();
-    parsed.is_some_and(|parsed| parsed.get("numa_binding").is_some_and(|binding| binding == "true"))
 }
 
 /// Reads the requests, and the limits if `rules` apply defaults.

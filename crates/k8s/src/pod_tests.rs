@@ -78,28 +78,8 @@ fn annotations_give_class_and_launcher() {
     let level = |level: &str| read(json!({"katalyst.kubewharf.io/qos_level": level})).0;
     assert_eq!(level("reclaimed_cores"), PodClass::BestEffort);
     assert_eq!(level("shared_cores"), PodClass::Guaranteed);
-    let given = json!({"godel.bytedance.com/micro-topology": "0:cpu"});
-    let bad = pod(&json!({"metadata": {"name": "a", "annotations": given}})).unwrap_err();
-    assert!(bad.to_string().contains("micro-topology"), "{bad}");
     let unknown = json!({"godel.bytedance.com/pod-launcher": ""});
     assert_eq!(read(unknown), (PodClass::Guaranteed, Launcher::Unknown));
-}
-
-#[test]
-fn only_dedicated_cores_are_bound_to_numa_nodes() {
-    let is_bound = |level: &str, enhancement: &str| {
-        let annotations = json!({"katalyst.kubewharf.io/qos_level": level,
-                                 "katalyst.kubewharf.io/memory_enhancement": enhancement});
-        let pod = read(json!({"name": "a", "annotations": annotations}), json!({}), Value::Null);
-        pod.template.numa_binding
-    };
-    let binding = r#"{"numa_binding": "true", "numa_exclusive": "false", "other": "x"}"#;
-    assert!(is_bound("dedicated_cores", binding));
-    assert!(!is_bound("shared_cores", binding) && !is_bound("", binding));
-    // An annotation of another component that cannot be parsed does not bind the pod.
-    for other in ["", "{}", "null", "nonsense", "[1]", r#"{"numa_binding": "false"}"#] {
-        assert!(!is_bound("dedicated_cores", other), "{other}");
-    }
 }
 
 #[test]
@@ -416,21 +396,6 @@ fn nm_nodes_and_custom_node_resources_are_read() {
     let offered = &custom.allocatable;
     assert_eq!((offered.resources.cpu.0, offered.resources.memory.0), (1_500, 1 << 30));
     assert_eq!((offered.pods, custom.resource_version), (5, 7));
-
-    let zones = |name: &str| {
-        json!({"metadata": metadata, "status": {"topologyZone": [
-        {"type": "GPU", "name": "a"},
-        {"type": "Socket", "name": "1", "children": [
-            {"type": "NIC", "name": "eth0"},
-            {"type": "Numa", "name": name, "resources": {"allocatable": {"cpu": "4"}},
-             "allocations": [{"consumer": "a/b/c", "requests": {"cpu": "1"}}]}]}]}})
-    };
-    let found = object("CustomNodeResource", &zones("3"));
-    let Ok(Object::CustomNodeResource(custom)) = found else { panic!("{found:?}") };
-    assert_eq!((custom.numa.len(), custom.numa[0].id, custom.numa[0].socket), (1, 3, 1));
-    assert_eq!(&*custom.numa[0].allocations[0].0, "a/b/c");
-    let error = object("CustomNodeResource", &zones("x")).unwrap_err();
-    assert_eq!(error.path(), "status.topologyZone[1].children[1].name");
 
     let measured = |cpu: &str| {
         json!({"metadata": metadata, "status": {"nodeMetricStatus": {

@@ -48,8 +48,6 @@ pub(super) fn read(
     draft.spec.labels = Labels::EMPTY;
     draft.spec.owners = Box::default();
     draft.spec.scheduling_group = None;
-    draft.spec.micro_topology = None;
-    draft.spec.numa_binding = false;
     draft.spec.tolerations = Box::default();
     draft.spec.godel = Some(Box::new(GodelPod {
         is_placeholder: true,

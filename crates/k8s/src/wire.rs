@@ -388,14 +388,10 @@ wire! {
         deletion_cost: Text<'a>,
         #[serde(rename = "katalyst.kubewharf.io/qos_level")]
         qos_level: Option<Text<'a>>,
-        #[serde(rename = "katalyst.kubewharf.io/memory_enhancement")]
-        memory_enhancement: Text<'a>,
         #[serde(rename = "godel.bytedance.com/pod-resource-type")]
         resource_type: Option<Text<'a>>,
         #[serde(rename = "godel.bytedance.com/pod-launcher")]
         launcher: Option<Text<'a>>,
-        #[serde(rename = "godel.bytedance.com/micro-topology")]
-        micro_topology: Text<'a>,
         #[serde(rename = "godel.bytedance.com/pod-state")]
         pod_state: Text<'a>,
         #[serde(rename = "godel.bytedance.com/selected-scheduler")]

@@ -61,7 +61,6 @@ wire! {
 
     struct CustomNodeResourceStatus<'a> {
         resources: Option<CustomResources<'a>>,
-        topology_zone: List<SocketZone<'a>>,
         node_metric_status: Option<NodeMetricStatus<'a>>,
     }
 
@@ -75,26 +74,6 @@ wire! {
         qos_level: Text<'a>,
         generic_usage: Amounts<'a>,
         pod_list: List<Text<'a>>,
-    }
-
-    struct SocketZone<'a> {
-        #[serde(rename = "type")]
-        kind: Text<'a>,
-        name: Text<'a>,
-        children: List<NumaZone<'a>>,
-    }
-
-    struct NumaZone<'a> {
-        #[serde(rename = "type")]
-        kind: Text<'a>,
-        name: Text<'a>,
-        resources: Option<CustomResources<'a>>,
-        allocations: List<NumaAllocation<'a>>,
-    }
-
-    struct NumaAllocation<'a> {
-        consumer: Text<'a>,
-        requests: Amounts<'a>,
     }
 
     struct CustomResources<'a> {

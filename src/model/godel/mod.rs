@@ -4,7 +4,6 @@ mod class;
 mod load;
 mod movement;
 mod node_parts;
-mod numa;
 mod pod;
 mod reservation;
 
@@ -12,6 +11,5 @@ pub use class::{Launcher, PodClass};
 pub use load::{GroupMetric, NodeMetrics, Profile, Usage};
 pub use movement::{Movement, MovementOwner, MovementTask, RecommendedNode};
 pub use node_parts::{CustomNodeResource, NmNode, NodeResources};
-pub use numa::{MicroTopology, MicroTopologyError, NumaZone};
 pub use pod::{AbnormalPodState, GodelPod, NominatedNode, OwnerKey, PodState, Victim};
 pub use reservation::{Reservation, ReservationPhase};

@@ -2,8 +2,8 @@
 //! and how they are merged.
 
 use crate::model::{
-    Labels, Name, Node, NodeLabels, NodeMetrics, NumaZone, PodClass, Quantity, ResourceList,
-    Resources, Taint, Usage, ZoneKey,
+    Labels, Name, Node, NodeLabels, NodeMetrics, PodClass, Quantity, ResourceList, Resources,
+    Taint, Usage, ZoneKey,
 };
 
 /// The capacity of a node: amounts of resources and a number of pods.
@@ -195,8 +195,6 @@ pub struct CustomNodeResource {
     pub name: Name,
     /// `status.resources.allocatable`: the resources that best-effort pods may use.
     pub allocatable: NodeResources,
-    /// The NUMA nodes, from `status.topologyZone`.
-    pub numa: Box<[NumaZone]>,
     /// `status.nodeMetricStatus`: the measured usage of the node's pods.
     /// [`NodeInfo::load`](crate::cache::NodeInfo::load) derives the node's load from it.
     pub metrics: Option<Box<NodeMetrics>>,
@@ -210,21 +208,14 @@ impl CustomNodeResource {
         CustomNodeResource {
             name: name.into(),
             allocatable: allocatable.into(),
-            numa: Box::default(),
             metrics: None,
             resource_version: 0,
         }
     }
 
-    /// Returns the name of a resource with a negative amount (offered, of a NUMA node, or in use), or `None` if there
+    /// Returns the name of a resource with a negative amount (offered or in use), or `None` if there
     /// is none.
     pub(crate) fn negative(&self) -> Option<Name> {
-        let in_numa = || {
-            self.numa.iter().find_map(|zone| {
-                let allocated = zone.allocations.iter().map(|(_, allocated)| allocated);
-                [&zone.allocatable].into_iter().chain(allocated).find_map(ResourceList::negative)
-            })
-        };
         let in_use = || {
             let metrics = self.metrics.as_deref()?;
             [PodClass::Guaranteed, PodClass::BestEffort].into_iter().find_map(|class| {
@@ -232,7 +223,7 @@ impl CustomNodeResource {
                 Resources { cpu, memory, ..Resources::default() }.negative()
             })
         };
-        self.allocatable.negative().or_else(in_numa).or_else(in_use)
+        self.allocatable.negative().or_else(in_use)
     }
 }
 

@@ -299,7 +299,7 @@ impl Pod {
     }
 
     /// Returns the placeholder that takes this pod's place when it is deleted (`CreateReservationFakePod`). It has the
-    /// same requests, ports and labels, but no pod group, no movement and no NUMA allocation.
+    /// same requests, ports and labels, but no pod group and no movement.
     #[doc(hidden)]
     #[must_use]
     pub fn to_placeholder(&self) -> Pod {
@@ -309,8 +309,6 @@ impl Pod {
         spec.godel = Some(Box::new(godel));
         // A placeholder must not count as a member and let a group start.
         spec.scheduling_group = None;
-        spec.micro_topology = None;
-        spec.numa_binding = false;
         Pod {
             uid: Uid::new(&format!("{}-placeholder", self.uid)),
             name: format!("{}-placeholder", self.name).into(),

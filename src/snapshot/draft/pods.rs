@@ -361,7 +361,7 @@ fn too_long(pod: &Pod, what: &'static str) -> EventError {
 ///
 /// Returns an error with the resource of which the pod requests a negative amount.
 pub(crate) fn check_amounts(pod: &Pod) -> Result<(), EventError> {
-    match pod.template.is_negative().then(|| pod.template.negative()).flatten() {
+    match pod.template.is_negative().then(|| pod.template.resources.negative()).flatten() {
         None => Ok(()),
         Some(resource) => {
             let object = format!("pod {}/{}", shorten(pod.namespace()), shorten(&pod.name));

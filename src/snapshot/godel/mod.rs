@@ -25,7 +25,6 @@ pub(super) mod draft;
 mod load;
 mod marks;
 mod movements;
-mod numa;
 mod reservations;
 
 use std::time::Duration;
@@ -39,7 +38,6 @@ pub use load::NodeLoad;
 pub use marks::{PreemptionMark, PreemptionMarks};
 pub(crate) use movements::SuggestionId;
 pub use movements::{Movements, SuggestedMovement, Suggestion};
-pub use numa::{NumaAllocation, NumaResource, NumaStatus, NumaTopology};
 pub(crate) use reservations::PlaceId;
 pub use reservations::{Reservations, ReservedPlace};
 
