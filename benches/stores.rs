@@ -278,7 +278,9 @@ fn reservations(writer: &mut Writer, rows: &mut Vec<Row>) {
         let pod = Arc::new(successor(n));
         let assumed = pod.clone();
         take.note(writer, |writer| writer.assume_pod(assumed));
-        restore.note(writer, |writer| writer.apply(&Event::forget(&pod)));
+        restore.note(writer, |writer| {
+            writer.apply(&Event::forget(&pod)).map(|applied| applied.generation)
+        });
     }
     rows.extend([take, restore]);
 }

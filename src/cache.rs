@@ -14,9 +14,7 @@
 
 pub use portolan_publish::Pinned;
 
-pub use crate::engine::{
-    Config, Engine, Figures, Reached, ReadError, Reader, Rebuilt, WeakEngine, Writer,
-};
+pub use crate::engine::{Config, Engine, Figures, ReadError, Reader, Rebuilt, WeakEngine, Writer};
 pub use crate::log::{
     Applied, Event, Follower, ObjectKey, Outcome, Prepared, Relist, Ticket, TrySubmitError,
     TryWaitError, Unavailable,

@@ -16,7 +16,7 @@ mod writer;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-pub use reader::{Reached, ReadError, Reader};
+pub use reader::{ReadError, Reader};
 pub use shared::Engine;
 pub(crate) use shared::Registration;
 pub use weak::WeakEngine;

@@ -1,9 +1,9 @@
 //! Readers, which take versions from the engine.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
 use std::time::Instant;
 
 use portolan_publish::{Pinned, Subscription, WaitError};
@@ -34,19 +34,6 @@ impl From<WaitError> for ReadError {
             WaitError::Timeout => ReadError::Timeout,
             WaitError::Closed => ReadError::Closed,
         }
-    }
-}
-
-/// A [`Future`] that is ready when a generation is published: see [`Reader::reached`].
-#[derive(Debug)]
-#[must_use = "a future does nothing unless it is polled"]
-pub struct Reached(portolan_publish::Reached);
-
-impl Future for Reached {
-    type Output = Result<(), ReadError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0).poll(context).map_err(ReadError::from)
     }
 }
 
@@ -216,8 +203,12 @@ impl Reader {
     /// assert_eq!(task.as_mut().poll(context), Poll::Ready(Ok(1)));
     /// # Ok::<(), portolan::model::EventError>(())
     /// ```
-    pub fn reached(&self, generation: Generation) -> Reached {
-        Reached(self.versions.reached(generation.0))
+    pub fn reached(
+        &self,
+        generation: Generation,
+    ) -> impl Future<Output = Result<(), ReadError>> + Send + Unpin + use<> {
+        let mut reached = self.versions.reached(generation.0);
+        poll_fn(move |task| Pin::new(&mut reached).poll(task).map_err(ReadError::from))
     }
 }
 

@@ -101,7 +101,6 @@ struct Sweeps {
 }
 
 impl Sweeps {
-    /// Returns whether a sweep is due at `now`.
     fn is_due(&mut self, now: Timestamp) -> bool {
         // A clock that went back starts a new period.
         let is_due = self.last.is_some_and(|last| now.since(last) >= self.period);

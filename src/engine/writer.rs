@@ -103,7 +103,6 @@ impl Writer {
         Writer::of(state, config.audit_every)
     }
 
-    /// A writer that begins with a version.
     pub(super) fn at(version: &Cluster, config: Config) -> Writer {
         let state = State::at(version, config.assumed_ttl, config.commit_check);
         Writer::of(state, config.audit_every)

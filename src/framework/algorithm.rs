@@ -107,7 +107,6 @@ impl Algorithm {
         self.section = Section { index: index % of, of };
     }
 
-    /// Returns the section of the list with this index.
     pub(super) fn section(&self, list: usize) -> Section {
         match self.partition {
             Some(Partition::Share { .. }) if list == 0 => Section::default(),
@@ -197,7 +196,6 @@ impl Algorithm {
     }
 }
 
-/// The progress of an [`Algorithm`].
 pub(crate) struct Progress {
     cycles: u64,
     /// There are at most two lists.

@@ -133,7 +133,6 @@ impl fmt::Debug for BindRequest {
     }
 }
 
-/// The outcome as it is recorded.
 fn outcome(bound: &Result<Bind, Status>) -> Option<Code> {
     match bound {
         Ok(Bind::Bound) => None,

@@ -358,7 +358,6 @@ impl<'a> Choice<'a, '_> {
     }
 }
 
-/// Appends the values of the lanes in `mask`.
 fn extend_by_lanes(values: &mut Vec<i64>, column: &Column<i64>, mut mask: u64) {
     while mask != 0 {
         let first = mask.trailing_zeros() as usize;

@@ -40,7 +40,6 @@ pub(super) struct PluginEvaluations {
 pub(super) struct NodeCount(AtomicU64);
 
 impl NodeCount {
-    /// Adds the nodes of a mask.
     pub(super) fn add(&self, mask: u64) {
         // Relaxed: pairs with nothing, because the end of the threads' work orders the additions before `take`.
         self.0.fetch_add(u64::from(mask.count_ones()), Ordering::Relaxed);

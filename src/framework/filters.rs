@@ -34,7 +34,6 @@ pub struct Filters<'a> {
 /// The version of each filter, with its plugin's name: plugins number their versions independently.
 pub(super) type Versions = Vec<(&'static str, u64)>;
 
-/// A node, and the pods that are nominated to it.
 type Nominated<'a> = (NodeInfo<'a>, Vec<Arc<Pod>>);
 
 /// Which data the verdicts of a filter depend on.
@@ -673,7 +672,6 @@ impl Sums<'_> {
     }
 }
 
-/// The step in which filters are called.
 pub(super) const FILTER: &str = Step::Filter.as_str();
 
 /// Returns a rejection unchanged, and converts any other status to a failure of the step.

@@ -42,7 +42,6 @@ fn rejects(info: &PluginInfo) -> bool {
     [PreEnqueue, PreFilter, Filter, Reserve, Permit].into_iter().any(|point| info.extends(point))
 }
 
-/// Adds a plugin to the events that it is interested in.
 fn add_interests(to: &mut ByEvent, plugin: PluginSet, events: &[Interest]) {
     for interest in events {
         for resource in interest.resources {

@@ -18,7 +18,6 @@ pub struct Nominator {
     count: AtomicUsize,
 }
 
-/// The pods that are nominated to a node.
 pub(super) type OnNode = (Name, Vec<Arc<Pod>>);
 
 #[derive(Debug, Default)]

@@ -115,7 +115,6 @@ impl Backoff {
         left == 0
     }
 
-    /// Records whether sharing paid off.
     fn record(&self, paid_off: bool) {
         let pause = match paid_off {
             true => 0,

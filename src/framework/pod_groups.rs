@@ -60,7 +60,6 @@ impl PodGroups {
         known.get(namespace)?.get(name).copied()
     }
 
-    /// Sets the state of a group.
     pub(crate) fn set(&self, namespace: &Name, name: &Name, status: GroupStatus) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         match known.get_mut(namespace) {

@@ -21,7 +21,6 @@ impl PodsInPreBind {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the pod with this uid if it is in PreBind.
     pub(super) fn get(&self, uid: &Uid) -> Option<Arc<PodInPreBind>> {
         self.pods().get(uid).cloned()
     }

@@ -12,7 +12,6 @@ use super::extender::ExtenderVerdicts;
 use super::filters::{FILTER, Filters};
 use super::{Code, Filter, FitError, Reasons, Status};
 
-/// The rejections of all nodes.
 pub(super) struct Rejections<'a> {
     pub(super) error: FitError,
     lanes: Vec<Rejected<'a>>,
@@ -83,7 +82,6 @@ impl<'a> Rejections<'a> {
         }
     }
 
-    /// Rejects a node.
     fn reject(&mut self, node: NodeInfo<'a>, status: Status, reasons: &mut Reasons) {
         self.error.add_plugin(&status);
         if status.code == Code::Unschedulable

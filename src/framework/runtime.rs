@@ -332,7 +332,6 @@ impl Framework {
         self.at(point).map(|entry| (&*entry.plugin, entry.weight))
     }
 
-    /// Returns all plugins by position.
     pub(super) fn plugins(&self) -> &[Entry] {
         &self.plugins
     }
@@ -388,7 +387,6 @@ impl Framework {
         Watch { recorder: self.recorder(), state: cycle.state, panics: self.handle.panics() }
     }
 
-    /// Creates the state of the `number`-th cycle.
     pub(super) fn state(&self, number: u64) -> CycleState {
         let Some((_, one_in)) = &self.recorder else { return CycleState::default() };
         let one_in = u64::from(*one_in);

@@ -277,7 +277,6 @@ impl Scorer<'_> {
     }
 }
 
-/// Returns the score if it is in the allowed range.
 fn in_range(plugin: &'static str, score: i64) -> Result<i64, Status> {
     if (MIN_NODE_SCORE..=MAX_NODE_SCORE).contains(&score) {
         return Ok(score);

@@ -29,7 +29,6 @@ pub(super) struct Listed<'a> {
 /// Chunks with their feasible lanes. No mask is empty.
 pub(super) type FoundChunks<'a> = Found<(Listed<'a>, u64)>;
 
-/// The chosen node.
 pub(super) struct Chosen<'a> {
     pub(super) chunk: &'a Chunk,
     pub(super) lane: usize,
@@ -93,7 +92,6 @@ fn prefetch(chunk: &Chunk) {
     dispatch::prefetch(chunk.balance());
 }
 
-/// The search for one pod.
 pub(super) struct Search<'a, 'c> {
     cycle: Cycle<'a>,
     filters: &'c Filters<'a>,

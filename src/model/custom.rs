@@ -6,11 +6,8 @@ use std::sync::Arc;
 
 /// An event of any type, which identifies its store.
 pub(crate) trait AnyEvent: Send + Sync {
-    /// Returns the type of the store.
     fn store(&self) -> TypeId;
-    /// Returns the name of the store, for messages.
     fn store_name(&self) -> &'static str;
-    /// Returns the event.
     fn event(&self) -> &dyn Any;
     /// Returns whether the store may begin to supply an extended resource.
     fn may_supply(&self, resource: &str) -> bool;
@@ -34,7 +31,6 @@ impl CustomEvent {
         self.0.store_name()
     }
 
-    /// Returns the type of the store.
     pub(crate) fn store(&self) -> TypeId {
         self.0.store()
     }

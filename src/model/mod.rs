@@ -84,7 +84,7 @@ pub use storage::{
 pub use taint::{Taint, TaintEffect, Toleration, TolerationOperator};
 pub use template::{
     ContainerRequests, GeneratedClaims, HostPort, OwnerReference, PodResourceClaim, PodSpec,
-    PreemptionPolicy, Protocol, Template, Volume, VolumeSource,
+    PreemptionPolicy, Protocol, Template, VolumeSource,
 };
 pub use uid::Uid;
 pub(crate) use uid::{key_hash, pod_name_hash};

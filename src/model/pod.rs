@@ -7,7 +7,7 @@ use super::requests::Requests;
 use super::{
     Container, ContainerKind, GeneratedClaims, HostPort, Labels, Name, NodeAffinity, PodAffinity,
     PodSpec, Quantity, ResourceList, Taint, TaintEffect, Template, Toleration, TolerationOperator,
-    Uid, Volume, VolumeSource,
+    Uid, VolumeSource,
 };
 
 /// A point in time, in nanoseconds since the Unix epoch. Callers pass times in: no engine reads a clock.
@@ -292,7 +292,7 @@ impl PodBuilder {
 
     /// Adds a volume.
     #[must_use]
-    pub fn volume(mut self, volume: Volume) -> Self {
+    pub fn volume(mut self, volume: VolumeSource) -> Self {
         let mut all = Vec::from(std::mem::take(&mut self.spec.volumes));
         all.push(volume);
         self.spec.volumes = all.into();

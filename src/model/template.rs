@@ -146,9 +146,6 @@ impl VolumeSource {
     }
 }
 
-/// A volume, as far as the scheduler reads it.
-pub type Volume = VolumeSource;
-
 /// An entry of `spec.resourceClaims`, which names a claim or a template.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -234,7 +231,7 @@ pub struct PodSpec {
     /// The topology spread constraints.
     pub topology_spread: Box<[TopologySpreadConstraint]>,
     /// The volumes.
-    pub volumes: Box<[Volume]>,
+    pub volumes: Box<[VolumeSource]>,
     /// The images of the init containers, followed by those of the other containers.
     pub images: Box<[Name]>,
     /// The number of containers, including init containers, which bounds the score of ImageLocality.

@@ -92,7 +92,6 @@ pub(crate) fn key_hash(key: [u8; 16]) -> u64 {
     hash_of(&key)
 }
 
-/// Returns the hash of a pod's namespace and name.
 pub(crate) fn pod_name_hash(namespace: &str, name: &str) -> u64 {
     hash_of(&(namespace, name))
 }

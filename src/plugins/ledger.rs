@@ -258,7 +258,6 @@ mod tests {
         keys.0[0].total()
     }
 
-    /// Plans a pod on each of these nodes.
     fn planned(writer: &Writer, nodes: &[&str]) -> (Plan, Vec<Arc<Pod>>) {
         let mut plan = Plan::new(writer.cluster()).unwrap();
         let pods = nodes.iter().map(|name| pod(format!("on-{name}")).on(*name).build());

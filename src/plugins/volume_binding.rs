@@ -211,7 +211,6 @@ impl<'a> Claims<'a> {
     }
 }
 
-/// Returns whether the volume is reserved for the claim.
 fn is_kept_for(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
     volume.claim.as_ref().is_some_and(|reference| {
         (&reference.namespace, &reference.name) == (&claim.namespace, &claim.name)

@@ -143,7 +143,6 @@ fn objects(
     volumes.chain(claims.map(|claim| Object::PersistentVolumeClaim(claim.clone()))).collect()
 }
 
-/// Returns the claim, bound to the named volume.
 fn bound_to(claim: &PersistentVolumeClaim, volume: &Name) -> PersistentVolumeClaim {
     PersistentVolumeClaim { volume: volume.clone(), is_bound: true, ..claim.clone() }
 }

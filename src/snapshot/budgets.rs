@@ -149,7 +149,7 @@ impl Cluster {
     /// exist. The owner's pods may have other labels; use [`Cluster::budgets_for`] for a pod. The cost is that of
     /// `budgets_for` plus O(log n).
     #[must_use]
-    pub(crate) fn budgets_of_owner(
+    pub fn budgets_of_owner(
         &self,
         kind: ObjectKind,
         namespace: &str,

@@ -692,7 +692,6 @@ pub(crate) struct Columns {
     requested_scalars: Vec<(ResourceId, i64)>,
 }
 
-/// Sets bit `at` of `mask` to `on`.
 pub(crate) fn set(mask: &mut u64, at: usize, on: bool) {
     *mask = *mask & !(1 << at) | u64::from(on) << at;
 }

@@ -437,7 +437,6 @@ impl Cluster {
         self.rest.next_chunk as usize
     }
 
-    /// Returns the lineage of this version.
     pub(crate) fn lineage(&self) -> Lineage {
         Lineage { leases: self.rest.leases.clone(), branch: self.branch }
     }
@@ -471,7 +470,6 @@ impl Cluster {
         expected.filter(|info| **info.name() == *name).or_else(|| self.any_node(name))
     }
 
-    /// Returns the number of a template, if it has one.
     pub(crate) fn template_number(&self, template: &Arc<Template>) -> Option<u32> {
         let templates = &self.rest.templates;
         templates.index.find(template.hash64(), |number| {
@@ -594,7 +592,6 @@ impl Cluster {
             })
     }
 
-    /// Returns the namespace and the labels of a numbered label set of pods.
     pub(crate) fn pod_labels(&self, number: u32) -> Option<(&Name, &Labels)> {
         self.rest.pod_labels.get(number).map(|set| (&set.namespace, &set.labels))
     }
@@ -622,7 +619,7 @@ impl Cluster {
     /// Returns whether the columns of the chunks hold what pods of this launcher see of the nodes
     /// ([`NodeInfo::node_for`]). They hold what pods of the kubelet see.
     pub(crate) fn has_columns_for(&self, launcher: Launcher) -> bool {
-        launcher != Launcher::NodeManager || self.objects().nm_nodes.is_empty()
+        launcher != Launcher::NodeManager || self.objects().nm_nodes.len == 0
     }
 
     /// Returns the label sets that nodes share, with their numbers in the columns.
@@ -630,7 +627,6 @@ impl Cluster {
         self.rest.labels.iter()
     }
 
-    /// Returns the template with this number.
     pub(crate) fn template(&self, id: TemplateId) -> Option<&Arc<Template>> {
         self.rest.templates.table.get(id).map(|kept| &kept.template)
     }

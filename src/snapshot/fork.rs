@@ -16,7 +16,6 @@ use super::godel::Leaving;
 /// The next branch number. Branch numbers are unique within the process; 0 is that of writers that began empty.
 static BRANCHES: AtomicU64 = AtomicU64::new(1);
 
-/// Returns the number of a new branch.
 pub(super) fn new_branch() -> u64 {
     // Relaxed suffices, because only the uniqueness of the number matters.
     BRANCHES.fetch_add(1, Ordering::Relaxed)

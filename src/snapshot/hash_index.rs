@@ -107,7 +107,6 @@ fn divergence(one: u64, other: u64) -> u32 {
     (one ^ other).leading_zeros() / BITS
 }
 
-/// Returns the least entry with this hash.
 fn least(hash: u64) -> u64 {
     u64::from(short(hash)) << 32
 }

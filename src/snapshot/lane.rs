@@ -360,12 +360,10 @@ pub(crate) struct Lane {
 }
 
 impl Identity {
-    /// Creates a ghost that arrived in generation `arrived`.
     pub(crate) fn new(name: Name, arrived: Generation) -> Identity {
         Identity { name, node: None, parts: None, arrived, added: arrived }
     }
 
-    /// Returns the parts of the node.
     pub(crate) fn parts(&self) -> Parts {
         match &self.parts {
             Some(parts) => Parts::clone(parts),

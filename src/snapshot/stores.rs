@@ -85,8 +85,7 @@ macro_rules! define_stores {
             /// Returns rebuilt stores and indexes with the same objects. The counts of node parts start at zero,
             /// because those objects are stored with their nodes. O(n log n).
             pub(super) fn renewed(&self, g: Generation) -> Objects {
-                let mut none = PartCount::default();
-                none.count(0, 0, g);
+                let none = PartCount { len: 0, generation: g };
                 let mut renewed = Objects {
                     $($($field: self.$field.renewed(g),)?)*
                     $($($workloads: self.$workloads.renewed(g),)?)*
@@ -150,8 +149,8 @@ macro_rules! define_stores {
                 match kind {
                     $($(ObjectKind::$type => self.$field.generation(),)?)*
                     $($(ObjectKind::$kind => self.$workloads.generation(),)?)*
-                    ObjectKind::NmNode => self.nm_nodes.generation(),
-                    ObjectKind::CustomNodeResource => self.custom_node_resources.generation(),
+                    ObjectKind::NmNode => self.nm_nodes.generation,
+                    ObjectKind::CustomNodeResource => self.custom_node_resources.generation,
                 }
             }
 

@@ -217,7 +217,6 @@ impl Numbers {
 
 /// A value that can be interned, see [`Interned`].
 pub(crate) trait Internable: Part + Clone {
-    /// Returns the hash of the value.
     fn hash64(&self) -> u64;
     /// Returns whether both are the same value.
     fn same(&self, other: &Self) -> bool;
@@ -260,7 +259,6 @@ impl<V: Part> Default for Interned<V> {
 }
 
 impl<V: Internable> Interned<V> {
-    /// Returns the value with this number.
     pub(crate) fn get(&self, number: u32) -> Option<&V> {
         self.values.get(number).map(|entry| &entry.value)
     }

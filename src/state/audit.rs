@@ -205,7 +205,7 @@ impl Cluster {
         let parts = [ObjectKind::NmNode, ObjectKind::CustomNodeResource];
         differences.note(
             "parts of nodes",
-            &[self.objects().nm_nodes.len(), self.objects().custom_node_resources.len()],
+            &[self.objects().nm_nodes.len, self.objects().custom_node_resources.len],
             &parts.map(|kind| self.object_keys(kind).len()),
         );
     }

@@ -257,7 +257,6 @@ impl State {
         Ok(())
     }
 
-    /// Folds an event of a node.
     fn fold_node(&mut self, event: &Event, applied: &mut Applied) -> Result<(), EventError> {
         match event {
             Event::AddNode(node) | Event::UpdateNode(node) => {
@@ -285,7 +284,6 @@ impl State {
         Ok(())
     }
 
-    /// Returns a reference to the pod if it is assumed.
     fn assumed(&self, uid: &Uid) -> Option<PodRef> {
         self.draft.pod(uid).filter(|pod| pod.is_assumed()).map(|pod| pod.pod_ref())
     }

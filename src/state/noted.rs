@@ -48,7 +48,6 @@ impl State {
         }
     }
 
-    /// Checks that a pod can be pending.
     pub(super) fn check_pending(&self, pod: &Pod) -> Result<(), EventError> {
         if pod.uid.is_empty() {
             return Err(EventError::EmptyUid);
@@ -163,7 +162,6 @@ impl State {
         Ok(())
     }
 
-    /// Applies an event to a custom store.
     pub(super) fn change_store(&mut self, event: &CustomEvent) -> Result<(), EventError> {
         self.draft.change_store(event)?;
         if self.followers.is_followed() {

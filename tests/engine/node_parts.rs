@@ -376,11 +376,11 @@ fn each_part_has_its_own_generation() {
     writer.add_node(node("n").build()).unwrap();
     let at = writer.put_object(nm_node("n", 2, 2)).unwrap();
     let objects = writer.cluster().objects();
-    assert_eq!((objects.nm_nodes.generation(), objects.nm_nodes.len()), (at, 1));
-    assert!(objects.custom_node_resources.is_empty());
+    assert_eq!((objects.nm_nodes.generation, objects.nm_nodes.len), (at, 1));
+    assert_eq!(objects.custom_node_resources.len, 0);
     let at = writer.put_object(custom("n", 2)).unwrap();
-    assert_eq!(writer.cluster().objects().custom_node_resources.generation(), at);
-    assert_ne!(writer.cluster().objects().nm_nodes.generation(), at);
+    assert_eq!(writer.cluster().objects().custom_node_resources.generation, at);
+    assert_ne!(writer.cluster().objects().nm_nodes.generation, at);
 }
 
 #[test]

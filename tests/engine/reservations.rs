@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use portolan::cache::{Cluster, CommitCheck, Config, Engine, Event, GodelConfig, Writer};
 use portolan::model::{
-    CustomNodeResource, EventError, GodelPod, Name, ObjectKind, Pod, PodBuilder, Quantity,
-    Reservation, ReservationPhase, ResourceList, Timestamp, Uid, node, pod,
+    EventError, GodelPod, Name, ObjectKind, Pod, PodBuilder, Quantity, Reservation,
+    ReservationPhase, Timestamp, Uid, node, pod,
 };
 
 const TTL: Duration = Duration::from_secs(60);

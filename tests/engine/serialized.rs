@@ -7,7 +7,7 @@ use portolan::model::{
     AccessMode, ClaimReference, CsiDriver, CsiNode, CsiNodeDriver, CsiStorageCapacity, Generation,
     InTreePlugin, LabelSelector, Labels, NodeAffinity, NodeSelector, NodeSelectorTerm, Object,
     Operator, PersistentVolume, PersistentVolumeClaim, Pod, PodAffinity, PodAffinityTerm,
-    PreferredSchedulingTerm, Quantity, Requirement, ResourceList, Service, StorageClass,
+    PreferredSchedulingTerm, Quantity, Requirement, Service, StorageClass,
     TopologySpreadConstraint, Uid, UnsatisfiableAction, VolumeAttachment, VolumeSource,
     WeightedPodAffinityTerm, node, pod,
 };

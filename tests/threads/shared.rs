@@ -1,6 +1,5 @@
 //! Many threads on one engine: no event is lost, and each thread sees its own writes.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 

@@ -3,10 +3,10 @@
 
 use super::node::name;
 use super::wire_pod as wire;
-use portolan::model::{Volume, VolumeSource};
+use portolan::model::VolumeSource;
 
 /// Returns the volume, or `None` if scheduling does not read it.
-pub(super) fn read(volume: &wire::Volume<'_>) -> Option<Volume> {
+pub(super) fn read(volume: &wire::Volume<'_>) -> Option<VolumeSource> {
     let other =
         |kind: &str, handle| Some(VolumeSource::Other { kind: kind.into(), handle: name(handle) });
     if let Some(v) = &volume.persistent_volume_claim {

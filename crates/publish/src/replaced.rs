@@ -11,7 +11,7 @@ use crate::sync::{count_is_touched, mutated};
 ///
 /// Dropping it frees nothing: a forgotten handle leaks its version and never frees it under a reader.
 #[derive(Debug)]
-pub struct Replaced<T> {
+pub(crate) struct Replaced<T> {
     version: ManuallyDrop<Arc<T>>,
     index: usize,
 }
@@ -70,7 +70,7 @@ impl<T> Deref for Replaced<T> {
 
 /// The versions that pins may reach, as found by one scan of all readers.
 #[derive(Debug)]
-pub struct Pins {
+pub(crate) struct Pins {
     /// The least index from which on all versions may be reached.
     since: usize,
     only: Vec<usize>,

@@ -87,7 +87,6 @@ struct ByAmounts<'f, 'n> {
     freed: Freed<'n>,
 }
 
-/// A trial on a fork.
 struct OnFork<'f, 'n> {
     lower: Victims<'n>,
     fork: Fork,

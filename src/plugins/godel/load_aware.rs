@@ -122,7 +122,6 @@ impl Percent {
         Usage { cpu: MilliCpu(cpu), memory: Bytes(memory) }
     }
 
-    /// Returns whether `part` exceeds this percentage of `whole`.
     fn is_exceeded(self, part: Usage, whole: Usage) -> bool {
         let exceeds = |part: i64, whole: i64, percent: Option<i64>| {
             percent.is_some_and(|percent| part as f64 > percent as f64 / 100.0 * whole as f64)

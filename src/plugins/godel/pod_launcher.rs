@@ -40,7 +40,7 @@ impl Plugin for PodLauncher {
             let reason = format!("pod launcher is empty for pod {namespace}/{name}");
             return Err(Status::new(Code::Error, NAME, reason));
         }
-        if launcher == Launcher::Kubelet && cycle.cluster.objects().nm_nodes.is_empty() {
+        if launcher == Launcher::Kubelet && cycle.cluster.objects().nm_nodes.len == 0 {
             return Ok(PreFilter::Skip);
         }
         Ok(PreFilter::Filter(Box::new(Launched(launcher))))

@@ -37,7 +37,6 @@ impl Heap {
         self.0.len()
     }
 
-    /// The first pod.
     pub(super) fn first(&self) -> Option<&Item> {
         self.0.first()
     }

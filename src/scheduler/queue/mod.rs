@@ -93,6 +93,5 @@ pub use figures::{Cause, QueueFigures};
 pub use front::{PopError, QueueFront};
 pub(crate) use groups::Returned;
 pub use groups::{PodGroupStatus, Popped};
-pub use moves::PreCheck;
 pub use pods::Place;
 pub use scheduling_queue::{QueueError, SchedulingQueue};

@@ -35,7 +35,7 @@ pub(super) enum Strategy {
 }
 
 /// A cheap check of whether an event may affect a pod.
-pub type PreCheck = Box<dyn Fn(&Pod) -> bool + Send + Sync>;
+pub(super) type PreCheck = Box<dyn Fn(&Pod) -> bool + Send + Sync>;
 
 /// An event that is waiting to be processed.
 pub(super) struct Move {

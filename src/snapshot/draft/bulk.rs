@@ -393,7 +393,6 @@ fn amount(pod: &Pod) -> i64 {
     amounts.into_iter().chain(scalars).max().unwrap_or(0)
 }
 
-/// Returns the slot and the place of the listed node with this name.
 fn listed(cluster: &Cluster, name: &Name) -> Option<(NodeSlot, Place)> {
     let mut found = None;
     cluster

@@ -230,7 +230,6 @@ impl Draft {
         }
     }
 
-    /// Returns the slot of a node, and creates a ghost if the name is unknown.
     pub(super) fn slot_or_ghost(&mut self, name: &Name) -> Option<NodeSlot> {
         if let Some(info) = self.cluster.any_node(name) {
             return Some(info.slot());
@@ -338,7 +337,6 @@ impl Draft {
         }
     }
 
-    /// Moves a node to the end of a zone.
     fn move_to_end(&mut self, slot: NodeSlot, zone: ZoneId) {
         if let Some((node, columns)) = self.detach(slot) {
             self.append(zone, slot, node, &columns);

@@ -51,7 +51,6 @@ impl Draft {
         });
     }
 
-    /// Checks that a Node of this name exists.
     pub(crate) fn check_remove_node(&self, name: &Name) -> Result<(), EventError> {
         match self.cluster.node(name).and_then(|info| info.kubelet_node()) {
             Some(_) => Ok(()),
@@ -133,7 +132,6 @@ impl Draft {
         self.check_room()
     }
 
-    /// Returns the slot of a node or ghost.
     fn slot_of(&self, name: &str) -> Option<NodeSlot> {
         self.cluster.any_node(name).map(|info| info.slot())
     }
@@ -201,32 +199,13 @@ impl Draft {
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartCount {
-    len: usize,
-    generation: Generation,
+    /// The number of objects.
+    pub len: usize,
+    /// The generation of the last event that was applied.
+    pub generation: Generation,
 }
 
 impl PartCount {
-    /// Returns the number of objects.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Returns whether there are no objects.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Returns the generation of the last event that was applied.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn generation(&self) -> Generation {
-        self.generation
-    }
-
     pub(crate) fn count(&mut self, come: usize, gone: usize, generation: Generation) {
         self.len = self.len + come - gone;
         self.generation = generation;

@@ -213,7 +213,6 @@ impl Draft {
         }
     }
 
-    /// Returns the pod with this uid.
     pub(crate) fn pod(&self, uid: &Uid) -> Option<PodInfo<'_>> {
         self.cluster.pod(uid)
     }

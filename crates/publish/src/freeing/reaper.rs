@@ -10,7 +10,6 @@ use std::sync::{Mutex, PoisonError};
 use super::Part;
 use crate::sync::contain;
 
-/// The parts left by one owner.
 type Left = Vec<Box<dyn Part>>;
 
 /// At most this many owners queue work; others free in place. Without a limit, fast droppers exhaust memory.

@@ -91,7 +91,6 @@ pub(crate) struct Answer<O> {
     shared: Arc<Shared<O>>,
 }
 
-/// Creates a ticket and its answer.
 pub(crate) fn ticket<O>() -> (Ticket<O>, Answer<O>) {
     let shared = Arc::new(Shared {
         answered: AtomicBool::new(false),

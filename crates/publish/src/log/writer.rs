@@ -87,7 +87,6 @@ pub(super) struct State<F: Fold> {
     watch: Watch,
 }
 
-/// The payload of a panic.
 type Panic = Box<dyn Any + Send>;
 
 impl<F: Fold> Log<F> {

@@ -17,7 +17,7 @@ use portolan::model::EventError;
 #[cfg(feature = "proptest")]
 use proptest::prelude::*;
 
-use crate::events::{Op, PodSeed, uid};
+use crate::events::{Op, PodSeed};
 use crate::naive::{Naive, comparable};
 use crate::random::Random;
 
