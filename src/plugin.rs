@@ -168,10 +168,7 @@ pub use crate::framework::{
     Verdict, VolumeBinder, WaitingPod, WaitingPods, num_feasible_nodes_to_find,
 };
 pub use crate::plugins::{
-    DefaultBinder, DefaultPreemption, GangScheduling, ImageLocality, InterPodAffinity, LoadAware,
-    Measured, NodeAffinity, NodeDeclaredFeatures, NodeName, NodePorts,
-    NodeResourcesBalancedAllocation, NodeResourcesFit, NodeUnschedulable, NodeVolumeLimits,
-    Percent, PodLauncher, PodTopologySpread, PrioritySort, ResourceWeight, SchedulingGates,
-    ScoringStrategy, TaintToleration, VolumeBinding, VolumeRestrictions, VolumeZone,
-    default_plugin, default_plugins, eligible,
+    DefaultPreemption, InterPodAffinity, LoadAware, Measured, NodeAffinity,
+    NodeResourcesBalancedAllocation, NodeResourcesFit, Percent, PodTopologySpread, ResourceWeight,
+    ScoringStrategy, VolumeBinding, default_plugin, default_plugins, eligible,
 };

@@ -78,8 +78,8 @@ fn framework(devices: Devices, pods: &[Pod]) -> Result<Framework, Box<dyn std::e
     };
     // The filters and scores that are relevant for these pods and nodes.
     let framework = Framework::new(vec![
-        (Box::new(plugin::NodeUnschedulable), 0),
-        (Box::new(plugin::TaintToleration), 3),
+        (plugin::default_plugin("NodeUnschedulable", &handle).ok_or("no such plugin")?, 0),
+        (plugin::default_plugin("TaintToleration", &handle).ok_or("no such plugin")?, 3),
         (Box::new(plugin::NodeAffinity::default()), 2),
         (Box::new(fit), 1),
         (Box::new(plugin::NodeResourcesBalancedAllocation::default()), 1),

@@ -1,6 +1,6 @@
 //! The engine that any number of threads write through the log.
 
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -319,15 +319,6 @@ impl Engine {
     /// Returns an error for the same reasons as [`Engine::with_writer`].
     pub fn follow(&self) -> Result<Follower, Unavailable> {
         self.with_writer(Writer::follow)
-    }
-
-    /// Creates a follower with a limit of undelivered notes: see [`Writer::follow_at_most`].
-    ///
-    /// # Errors
-    ///
-    /// Returns an error for the same reasons as [`Engine::with_writer`].
-    pub fn follow_at_most(&self, notes: NonZeroUsize) -> Result<Follower, Unavailable> {
-        self.with_writer(|writer| writer.follow_at_most(notes))
     }
 
     /// Returns the generation of the engine, and the number of versions that are kept in memory.

@@ -8,17 +8,15 @@ use crate::framework::{
 use crate::model::{Name, Pod};
 
 /// Binds pods through the handle's [`Binder`].
-#[doc(hidden)]
 #[derive(Clone)]
-pub struct DefaultBinder(Option<Arc<dyn Binder>>);
+pub(crate) struct DefaultBinder(Option<Arc<dyn Binder>>);
 
 const NAME: &str = "DefaultBinder";
 
 impl DefaultBinder {
     /// Creates the plugin with this handle's binder.
-    #[doc(hidden)]
     #[must_use]
-    pub fn new(handle: &Handle) -> DefaultBinder {
+    pub(crate) fn new(handle: &Handle) -> DefaultBinder {
         DefaultBinder(handle.binder().cloned())
     }
 }

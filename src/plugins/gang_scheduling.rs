@@ -18,9 +18,8 @@ use crate::snapshot::Cluster;
 
 /// Gates the pods of groups until their groups are complete, and permits them to be bound when enough of them are
 /// placed.
-#[doc(hidden)]
 #[derive(Clone, Debug)]
-pub struct GangScheduling {
+pub(crate) struct GangScheduling {
     handle: Handle,
 }
 
@@ -41,9 +40,8 @@ pub(crate) fn unknown(name: &str) -> Status {
 
 impl GangScheduling {
     /// Creates the plugin for a framework with this handle.
-    #[doc(hidden)]
     #[must_use]
-    pub fn new(handle: &Handle) -> GangScheduling {
+    pub(crate) fn new(handle: &Handle) -> GangScheduling {
         GangScheduling { handle: handle.clone() }
     }
 

@@ -6,7 +6,7 @@ use crate::snapshot::{Cluster, NodeInfo};
 
 /// Prefers nodes that already have the pod's images, in particular large images that many nodes have.
 #[derive(Clone, Copy, Debug)]
-pub struct ImageLocality;
+pub(crate) struct ImageLocality;
 
 const MIB: i64 = 1024 * 1024;
 /// The size below which an image adds no score.

@@ -8,9 +8,8 @@ use super::hints::{self, ClusterEvent, Hint};
 use super::volumes::never;
 
 /// Rejects nodes that do not declare all features that the pod requires.
-#[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
-pub struct NodeDeclaredFeatures;
+pub(crate) struct NodeDeclaredFeatures;
 
 const NAME: &str = "NodeDeclaredFeatures";
 const REASON: &str = "node(s) didn't match Pod's required features";

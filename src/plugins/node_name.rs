@@ -6,9 +6,8 @@ use crate::model::Name;
 use crate::snapshot::NodeInfo;
 
 /// Rejects all nodes other than the one that the pod names.
-#[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
-pub struct NodeName;
+pub(crate) struct NodeName;
 
 const NAME: &str = "NodeName";
 const REASON: &str = "node(s) didn't match the requested node name";

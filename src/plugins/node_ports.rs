@@ -6,9 +6,8 @@ use crate::model::{HostPort, Pod};
 use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 /// Rejects nodes on which a host port of the pod is already in use.
-#[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
-pub struct NodePorts;
+pub(crate) struct NodePorts;
 
 const NAME: &str = "NodePorts";
 const REASON: &str = "node(s) didn't have free ports for the requested pod ports";

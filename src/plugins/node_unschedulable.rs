@@ -12,7 +12,7 @@ use crate::snapshot::{Chunk, Cluster, NodeInfo};
 /// Rejects cordoned nodes, unless the pod tolerates the taint `node.kubernetes.io/unschedulable`. Pods of a node
 /// manager may use a cordoned node that has an NMNode.
 #[derive(Clone, Copy, Debug)]
-pub struct NodeUnschedulable;
+pub(crate) struct NodeUnschedulable;
 
 const NAME: &str = "NodeUnschedulable";
 const REASON: &str = "node(s) were unschedulable";

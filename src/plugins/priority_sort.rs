@@ -6,9 +6,8 @@ use crate::framework::{Plugin, PluginInfo, Point, QueuedPod};
 
 /// Orders pods by descending priority and then by the time at which they were queued. The pods of a group all rank by
 /// its first pod.
-#[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
-pub struct PrioritySort;
+pub(crate) struct PrioritySort;
 
 impl Plugin for PrioritySort {
     fn info(&self) -> PluginInfo {

@@ -6,9 +6,8 @@ use crate::model::Pod;
 use crate::snapshot::Cluster;
 
 /// Gates pods in the queue until all their scheduling gates are removed.
-#[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
-pub struct SchedulingGates;
+pub(crate) struct SchedulingGates;
 
 const NAME: &str = "SchedulingGates";
 

@@ -11,7 +11,7 @@ use crate::snapshot::{Chunk, Cluster, Column, LANES, NodeInfo, lanes};
 /// Rejects nodes with a taint that the pod does not tolerate, and prefers nodes with fewer untolerated
 /// `PreferNoSchedule` taints.
 #[derive(Clone, Copy, Debug)]
-pub struct TaintToleration;
+pub(crate) struct TaintToleration;
 
 const NAME: &str = "TaintToleration";
 const REASON: &str = "node(s) had untolerated taint(s)";

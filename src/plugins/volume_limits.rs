@@ -12,9 +12,8 @@ use super::volumes::{claim, never, use_of, volume};
 /// Rejects nodes on which the pod's volumes would exceed the number that a CSI driver can attach.
 ///
 /// Volumes of in-tree plugins are counted on nodes that have migrated the plugin to a CSI driver.
-#[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
-pub struct NodeVolumeLimits;
+pub(crate) struct NodeVolumeLimits;
 
 const NAME: &str = "NodeVolumeLimits";
 const TOO_MANY: &str = "node(s) exceed max volume count";

@@ -9,9 +9,8 @@ use super::volumes::{claim, never, not_found};
 
 /// Rejects nodes on which a disk of the pod is already mounted in a conflicting way. Rejects all nodes while another
 /// pod uses a claim of the pod that only one pod may use.
-#[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
-pub struct VolumeRestrictions;
+pub(crate) struct VolumeRestrictions;
 
 const NAME: &str = "VolumeRestrictions";
 const DISK: &str = "node(s) had no available disk";

@@ -8,9 +8,8 @@ use super::hints::{self, ClusterEvent, Hint};
 use super::volumes::{claim, never, not_found, uses, volume};
 
 /// Rejects nodes outside the zones and regions in the labels of the pod's volumes.
-#[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
-pub struct VolumeZone;
+pub(crate) struct VolumeZone;
 
 const NAME: &str = "VolumeZone";
 const REASON: &str = "node(s) had no available volume zone";

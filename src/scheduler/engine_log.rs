@@ -22,7 +22,7 @@ impl EngineLog {
 
 impl Follow for EngineLog {
     fn follow(&self, limit: NonZeroUsize) -> Option<Box<dyn Notes>> {
-        let follower = self.0.upgrade()?.follow_at_most(limit).ok()?;
+        let follower = self.0.upgrade()?.with_writer(|writer| writer.follow_at_most(limit)).ok()?;
         Some(Box::new(follower))
     }
 }

@@ -10,10 +10,11 @@ use portolan::model::{
     Timestamp, Usage, node, pod,
 };
 use portolan::plugin::{
-    ClusterEvent, Cycle, CycleState, Hint, NodeAffinity, NodeResourcesFit, NodeUnschedulable,
-    Partition, Plugin, PodLauncher, QueueingHints, TaintToleration,
+    ClusterEvent, Cycle, CycleState, Hint, NodeAffinity, NodeResourcesFit, Partition, Plugin,
+    QueueingHints,
 };
 use portolan::{Algorithm, AlgorithmConfig, Framework};
+use portolan_testkit::in_tree;
 
 fn writer() -> Writer {
     Engine::inline(Config::default()).0
@@ -192,8 +193,8 @@ fn lists_of_pods_with_affinity_follow_the_changes_of_a_fork() {
 }
 
 /// Creates a scheduler with one plugin.
-fn scheduler(plugin: impl Plugin + 'static) -> Algorithm {
-    let framework = Framework::new(vec![(Box::new(plugin), 1)]).unwrap();
+fn scheduler(plugin: Box<dyn Plugin>) -> Algorithm {
+    let framework = Framework::new(vec![(plugin, 1)]).unwrap();
     Algorithm::new(framework, AlgorithmConfig::default(), None)
 }
 
@@ -205,7 +206,7 @@ fn refusal(scheduler: &mut Algorithm, cluster: &Cluster, pod: &Pod) -> Option<St
 fn a_filter_only_considers_the_account_of_the_pods_class() {
     let mut writer = writer();
     writer.add_node(node("n").cpu(1_000).pods(3).build()).unwrap();
-    let fit = &mut scheduler(NodeResourcesFit::default());
+    let fit = &mut scheduler(Box::new(NodeResourcesFit::default()));
     let why = refusal(fit, writer.cluster(), &best_effort("b", 100)).unwrap();
     assert!(why.contains("Insufficient cpu") && why.contains("Too many pods"), "{why}");
 
@@ -254,7 +255,7 @@ fn a_launcher_requires_its_object() {
     let mut writer = writer();
     writer.add_node(node("kubelet").build()).unwrap();
     let launched = |by| pod("p").spec(|spec| spec.launcher = by).build();
-    let plugin = &mut scheduler(PodLauncher);
+    let plugin = &mut scheduler(in_tree("PodLauncher"));
     assert_eq!(refusal(plugin, writer.cluster(), &launched(Launcher::Kubelet)), None);
     let why = refusal(plugin, writer.cluster(), &launched(Launcher::NodeManager)).unwrap();
     assert!(why.contains("launcher node-manager doesn't exist on this node"), "{why}");
@@ -271,7 +272,7 @@ fn a_launcher_requires_its_object() {
 /// Schedules a pod of each launcher on a node that has a Node and an NMNode. Returns which launchers have a place.
 fn launchers_that_fit(
     writer: &Writer,
-    plugin: impl Plugin + 'static,
+    plugin: Box<dyn Plugin>,
     pod: impl Fn(Launcher) -> Pod,
 ) -> [bool; 2] {
     let scheduler = &mut scheduler(plugin);
@@ -294,11 +295,12 @@ fn pods_of_a_node_manager_see_the_labels_and_taints_of_the_nm_node() {
     let by = |launcher| pod("p").spec(|spec| spec.launcher = launcher);
     let selecting = |disk| move |launcher| by(launcher).node_selector(labels(disk)).build();
     let tolerating = |key: &'static str| move |launcher| by(launcher).tolerate(key).build();
-    let affinity = NodeAffinity::default;
+    let affinity = || Box::new(NodeAffinity::default());
     // Without an NMNode, the labels and taints are those of the Node for all pods.
     assert_eq!(launchers_that_fit(&writer, affinity(), selecting("kubelet")), [true, true]);
-    let cordoned =
-        |writer: &Writer| launchers_that_fit(writer, NodeUnschedulable, |l| by(l).build());
+    let cordoned = |writer: &Writer| {
+        launchers_that_fit(writer, in_tree("NodeUnschedulable"), |l| by(l).build())
+    };
     assert_eq!(cordoned(&writer), [false, false]);
 
     let mut nm_node = nm_node("n", 1, 1).with_labels(&labels("yarn"));
@@ -306,7 +308,11 @@ fn pods_of_a_node_manager_see_the_labels_and_taints_of_the_nm_node() {
     writer.put_object(nm_node).unwrap();
     for (place, key) in [([true, false], "kubelet"), ([false, true], "yarn")] {
         assert_eq!(launchers_that_fit(&writer, affinity(), selecting(key)), place, "{key}");
-        assert_eq!(launchers_that_fit(&writer, TaintToleration, tolerating(key)), place, "{key}");
+        assert_eq!(
+            launchers_that_fit(&writer, in_tree("TaintToleration"), tolerating(key)),
+            place,
+            "{key}"
+        );
     }
     assert_eq!(cordoned(&writer), [false, true], "an NMNode cannot be cordoned");
 
@@ -338,7 +344,7 @@ fn scores_of_pods_of_a_node_manager_read_the_nm_node() {
         ..model::NodeAffinity::default()
     };
     let plugins: [fn() -> Algorithm; 2] =
-        [|| scheduler(NodeAffinity::default()), || scheduler(TaintToleration)];
+        [|| scheduler(Box::new(NodeAffinity::default())), || scheduler(in_tree("TaintToleration"))];
     for scheduler in plugins {
         let chosen = [Launcher::Kubelet, Launcher::NodeManager].map(|launcher| {
             let pod = pod("p")
@@ -415,10 +421,10 @@ fn an_added_part_wakes_the_pods_waiting_for_it() {
         }
     }
     let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![
-        (Box::new(PodLauncher), 0),
+        (in_tree("PodLauncher"), 0),
         (Box::new(NodeResourcesFit::default()), 1),
         (Box::new(NodeAffinity::default()), 0),
-        (Box::new(TaintToleration), 0),
+        (in_tree("TaintToleration"), 0),
     ];
     let framework = Framework::new(plugins).unwrap();
     let hints = QueueingHints::new(&framework);

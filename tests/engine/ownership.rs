@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock, Weak};
 use portolan::cache::{Config, Engine, Event};
 use portolan::model::{Name, Pod, PodDisruptionBudget, Timestamp, node, pod};
 use portolan::plugin::{
-    DefaultBinder, DefaultPreemption, Eviction, Handle, NodeResourcesFit, Plugin, PodInPreBind,
-    PodVolumes, PrioritySort, VolumeBinder, VolumeBinding,
+    DefaultPreemption, Eviction, Handle, NodeResourcesFit, Plugin, PodInPreBind, PodVolumes,
+    VolumeBinder, VolumeBinding, default_plugin,
 };
 use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{FilterCheck, InMemoryBinder, InMemoryEvictor, InMemoryVolumeBinder};
@@ -14,6 +14,7 @@ use portolan::{
     Algorithm, AlgorithmConfig, Attempt, Binder, BinderError, Evictor, Framework, Profiles,
     SchedulingLoop,
 };
+use portolan_testkit::in_tree;
 use portolan_testkit::plugin;
 
 /// A plugin that lives as long as the framework.
@@ -88,12 +89,12 @@ fn run() -> (Weak<()>, Weak<PodDisruptionBudget>) {
         .with_evictor(evictor.clone())
         .with_volume_binder(volumes.clone());
     let framework = Framework::new(vec![
-        (Box::new(PrioritySort), 0),
+        (in_tree("PrioritySort"), 0),
         (Box::new(Flag { _alive: alive.clone() }), 0),
         (Box::new(NodeResourcesFit::default()), 1),
         (Box::new(DefaultPreemption::new(&handle)), 0),
         (Box::new(VolumeBinding::new(&handle)), 0),
-        (Box::new(DefaultBinder::new(&handle)), 0),
+        (default_plugin("DefaultBinder", &handle).unwrap(), 0),
     ]);
     let framework = framework.unwrap();
     let framework = Arc::new(framework.with_handle(handle));

@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use portolan::cache::{Chunk, Cluster, Column, Config, Engine, LANES, NodeInfo, Snapshot};
 use portolan::model::{Pod, node, pod};
-use portolan::plugin::{
-    Cycle, Feasible, NodeUnschedulable, Plugin, PluginInfo, Point, PreScore, Score, Status,
-};
+use portolan::plugin::{Cycle, Feasible, Plugin, PluginInfo, Point, PreScore, Score, Status};
 use portolan::{Algorithm, AlgorithmConfig, Framework};
+use portolan_testkit::in_tree;
 
 const NODES: usize = 200;
 
@@ -71,7 +70,7 @@ fn scheduled(score: i64, is_local: bool) -> (Result<i64, String>, u64) {
     let plugin = Constant { score, is_local, calls: Arc::default() };
     let calls = plugin.calls.clone();
     let framework =
-        Framework::new(vec![(Box::new(NodeUnschedulable), 1), (Box::new(plugin), 3)]).unwrap();
+        Framework::new(vec![(in_tree("NodeUnschedulable"), 1), (Box::new(plugin), 3)]).unwrap();
     let config = AlgorithmConfig { percentage_of_nodes: 100, seed: 1 };
     let decision = Algorithm::new(framework, config, None).schedule(&cluster(), &pod("p").build());
     let score = decision.map(|decision| decision.score).map_err(|failed| failed.to_string());

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use portolan::cache::{Chunk, Cluster, Config, Engine, Event, Freed, NodeInfo};
 use portolan::model::{Generation, Name, Pod, PodBuilder, PodGroup, Timestamp, Uid, node, pod};
 use portolan::plugin::{
-    Actions, AttemptResult, Bind, ClusterEvent, Code, Cycle, DefaultBinder, DefaultPreemption,
-    Diagnosis, EventResource, Eviction, Feasible, Filter, GangScheduling, Handle, Hint,
-    NodeResourcesFit, Nomination, Permit, Plugin, PluginInfo, Point, PreFilter, PreFlight,
-    PreScore, PrioritySort, QueuedPod, Reads, Recorder, Score, ScoredNodes, Status, Step,
+    Actions, AttemptResult, Bind, ClusterEvent, Code, Cycle, DefaultPreemption, Diagnosis,
+    EventResource, Eviction, Feasible, Filter, Handle, Hint, NodeResourcesFit, Nomination, Permit,
+    Plugin, PluginInfo, Point, PreFilter, PreFlight, PreScore, QueuedPod, Reads, Recorder, Score,
+    ScoredNodes, Status, Step, default_plugin,
 };
 use portolan::scheduler::queue::{PopError, QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{FilterCheck, InMemoryBinder, InMemoryEvictor};
@@ -20,6 +20,7 @@ use portolan::{
     Algorithm, AlgorithmConfig, Binder, BinderError, Evictor, Failure, FitError, Framework,
     Profiles, SchedulingLoop,
 };
+use portolan_testkit::in_tree;
 use portolan_testkit::plugin;
 
 const GI: i64 = 1 << 30;
@@ -208,12 +209,12 @@ impl Plugin for Bomb {
     fn compare(&self, one: &QueuedPod, other: &QueuedPod) -> Order {
         self.touch(At::Compare, &one.pod.name);
         self.touch(At::Compare, &other.pod.name);
-        PrioritySort.compare(one, other)
+        in_tree("PrioritySort").compare(one, other)
     }
 
     fn sort_key(&self, pod: &QueuedPod) -> Option<[i64; 2]> {
         self.touch(At::SortKey, &pod.pod.name);
-        if self.at == At::SortKey { PrioritySort.sort_key(pod) } else { None }
+        if self.at == At::SortKey { in_tree("PrioritySort").sort_key(pod) } else { None }
     }
 
     fn queueing_hint(&self, pod: &Pod, _: &ClusterEvent<'_>, _: &Cluster) -> Result<Hint, Status> {
@@ -420,12 +421,12 @@ fn framework(bomb: &Bomb, handle: &Handle) -> Framework {
     let mut plugins: Vec<(Box<dyn Plugin>, i64)> = vec![
         (Box::new(bomb.clone()), 1),
         (Box::new(NodeResourcesFit::default()), 1),
-        (Box::new(GangScheduling::new(handle)), 0),
+        (default_plugin("GangScheduling", handle).unwrap(), 0),
         (Box::new(DefaultPreemption::new(handle)), 0),
-        (Box::new(DefaultBinder::new(handle)), 0),
+        (default_plugin("DefaultBinder", handle).unwrap(), 0),
     ];
     if !matches!(bomb.at, At::Compare | At::SortKey) {
-        plugins.push((Box::new(PrioritySort), 0));
+        plugins.push((in_tree("PrioritySort"), 0));
     }
     let framework = Framework::new(plugins).unwrap().with_handle(handle.clone());
     match bomb.at {

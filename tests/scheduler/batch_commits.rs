@@ -10,11 +10,12 @@ use portolan::model::{
     Timestamp, TopologySpreadConstraint, Uid, UnsatisfiableAction, node, pod,
 };
 use portolan::plugin::{
-    Cycle, Handle, NodeResourcesFit, Plugin, PreFilter, Status, VolumeRestrictions, default_plugins,
+    Cycle, Handle, NodeResourcesFit, Plugin, PreFilter, Status, default_plugins,
 };
 use portolan::scheduler::{CycleFigures, FilterCheck};
 use portolan::{Algorithm, AlgorithmConfig, Failure, Framework, Placement, Profiles, Scheduler};
 use portolan_testkit::draw::Draw;
+use portolan_testkit::in_tree;
 use portolan_testkit::plugin;
 use proptest::prelude::*;
 
@@ -434,7 +435,7 @@ fn only_one_pod_of_a_series_gets_a_claim_for_one_pod() {
     submit(&engine, Event::PutObject(claim.into())).unwrap();
     // Without the plugins that check where the volume is accessible.
     let plugins: Vec<(Box<dyn Plugin>, i64)> =
-        vec![(Box::new(VolumeRestrictions), 0), (Box::new(NodeResourcesFit::default()), 1)];
+        vec![(in_tree("VolumeRestrictions"), 0), (Box::new(NodeResourcesFit::default()), 1)];
     let framework = Framework::new(plugins).unwrap();
     let algorithm = Algorithm::new(framework, AlgorithmConfig::default(), None);
     let mut scheduler = Scheduler::new(engine, Profiles::one(algorithm)).unwrap();

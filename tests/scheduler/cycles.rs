@@ -10,7 +10,7 @@ use portolan::model::{
     LabelSelector, Name, Pod, PodAffinity, PodAffinityTerm, PodBuilder, PodSpec, Timestamp, Uid,
     node, pod,
 };
-use portolan::plugin::{Code, Cycle, Handle, Permit, Plugin, PreFilter, Status};
+use portolan::plugin::{Code, Cycle, Handle, Permit, Plugin, PreFilter, Status, default_plugin};
 use portolan::scheduler::queue::{Place, QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{
     BindError, BindingCycle, FilterCheck, InMemoryBinder, InMemoryEvictor, PreemptError,
@@ -19,6 +19,7 @@ use portolan::{
     Algorithm, AlgorithmConfig, Attempt, Binder, BinderError, Failure, Framework, Placement,
     Profiles, Scheduler, SchedulingLoop, WhatIf,
 };
+use portolan_testkit::in_tree;
 use portolan_testkit::plugin;
 use proptest::prelude::*;
 
@@ -203,7 +204,7 @@ fn slow(reserves: bool, handle: &Handle) -> (Framework, Arc<AtomicUsize>) {
     let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![
         (Box::new(slow), 0),
         (Box::new(portolan::plugin::NodeResourcesFit::default()), 1),
-        (Box::new(portolan::plugin::DefaultBinder::new(handle)), 0),
+        (default_plugin("DefaultBinder", handle).unwrap(), 0),
     ];
     (Framework::new(plugins).unwrap().with_handle(handle.clone()), undone)
 }
@@ -466,10 +467,8 @@ fn a_check_that_always_refuses_ends_in_an_error() {
         .wait()
         .unwrap()
         .unwrap();
-    let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![
-        (Box::new(Meddles(engine.clone())), 0),
-        (Box::new(portolan::plugin::NodeUnschedulable), 0),
-    ];
+    let plugins: Vec<(Box<dyn Plugin>, i64)> =
+        vec![(Box::new(Meddles(engine.clone())), 0), (in_tree("NodeUnschedulable"), 0)];
     let mut scheduler = scheduler_of(&engine, Framework::new(plugins).unwrap(), 1);
     let error = scheduler.schedule(&Arc::new(cpu("p", 100).build()), now()).unwrap_err();
     assert!(matches!(error, Failure::Refused(_)), "{error}");
@@ -555,11 +554,11 @@ proptest! {
 fn patient(engine: &Engine, handle: &Handle) -> Scheduler {
     let slow = Slow { reserves: true, undone: Arc::default() };
     let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![
-        (Box::new(portolan::plugin::PrioritySort), 0),
+        (in_tree("PrioritySort"), 0),
         (Box::new(slow), 0),
         (Box::new(portolan::plugin::NodeResourcesFit::default()), 1),
         (Box::new(portolan::plugin::DefaultPreemption::new(handle)), 0),
-        (Box::new(portolan::plugin::DefaultBinder::new(handle)), 0),
+        (default_plugin("DefaultBinder", handle).unwrap(), 0),
     ];
     scheduler_of(engine, Framework::new(plugins).unwrap().with_handle(handle.clone()), 1)
 }
@@ -592,10 +591,10 @@ fn waiting_loop(engine: &Engine, handle: &Handle, plugin: impl Plugin + 'static)
         let plugin =
             plugin.unwrap_or_else(|| Box::new(Slow { reserves: true, undone: Arc::default() }));
         let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![
-            (Box::new(portolan::plugin::PrioritySort), 0),
+            (in_tree("PrioritySort"), 0),
             (plugin, 0),
             (Box::new(portolan::plugin::NodeResourcesFit::default()), 1),
-            (Box::new(portolan::plugin::DefaultBinder::new(handle)), 0),
+            (default_plugin("DefaultBinder", handle).unwrap(), 0),
         ];
         Framework::new(plugins).unwrap().with_handle(handle.clone())
     };

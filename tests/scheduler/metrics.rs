@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use portolan::cache::{Config, Engine, Event};
 use portolan::metrics::Metrics;
 use portolan::model::{Name, PodBuilder, Timestamp, node, pod};
-use portolan::plugin::{Code, Cycle, DefaultBinder, Handle, Permit, Plugin, PreFilter, Status};
+use portolan::plugin::{Code, Cycle, Handle, Permit, Plugin, PreFilter, Status, default_plugin};
 use portolan::scheduler::queue::{QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{InMemoryBinder, InMemoryEvictor};
 use portolan::{
@@ -316,7 +316,7 @@ fn a_pod_that_is_bound_after_a_flush_is_counted_unless_the_attempt_fails() {
     let plugin = opens.clone();
     let mut bench = Bench::with(|handle| {
         let plugins: Vec<(Box<dyn Plugin>, i64)> =
-            vec![(Box::new(plugin), 0), (Box::new(DefaultBinder::new(handle)), 0)];
+            vec![(Box::new(plugin), 0), (default_plugin("DefaultBinder", handle).unwrap(), 0)];
         Framework::new(plugins).unwrap().with_handle(handle.clone())
     });
     let name = "scheduler_pod_scheduled_after_flush_total";

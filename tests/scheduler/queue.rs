@@ -7,10 +7,11 @@ use portolan::cache::{Cluster, Config, Engine, Snapshot};
 use portolan::model::{Change, Diff, Generation, Name, Pod, Timestamp, Uid, node, pod};
 use portolan::plugin::{
     Actions, ClusterEvent, Code, EventResource, Handle, Hint, Interest, Nomination, Plugin,
-    PluginSet, PrioritySort, SchedulingGates, Status,
+    PluginSet, Status,
 };
 use portolan::scheduler::queue::{Cause, Place, QueueConfig, QueueError, SchedulingQueue};
 use portolan::{Framework, FrameworkError};
+use portolan_testkit::in_tree;
 use portolan_testkit::plugin;
 
 /// A plugin that rejects pods. Added nodes help, but only the node named by the pod's label `want` if it has that
@@ -51,7 +52,7 @@ impl Test {
 
     fn with(config: QueueConfig) -> Test {
         let plugins: Vec<(Box<dyn Plugin>, i64)> =
-            vec![(Box::new(PrioritySort), 0), (Box::new(SchedulingGates), 0), (Box::new(Fit), 0)];
+            vec![(in_tree("PrioritySort"), 0), (in_tree("SchedulingGates"), 0), (Box::new(Fit), 0)];
         let handle = Handle::default();
         let framework = Framework::new(plugins).unwrap().with_handle(handle.clone());
         let fit = framework.plugin_set(["Fit"]);
@@ -484,7 +485,7 @@ fn a_nomination_holds_until_it_is_changed() {
 #[test]
 fn a_pod_uses_the_profile_that_it_names() {
     let framework = || {
-        let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![(Box::new(PrioritySort), 0)];
+        let plugins: Vec<(Box<dyn Plugin>, i64)> = vec![(in_tree("PrioritySort"), 0)];
         Arc::new(Framework::new(plugins).unwrap())
     };
     let cluster = Engine::inline(Config::default()).1.snapshot();
@@ -548,7 +549,7 @@ impl Plugin for Silent {
 #[test]
 fn a_plugin_without_events_gets_all_and_a_failing_gate_gates_the_pod() {
     let plugins: Vec<(Box<dyn Plugin>, i64)> =
-        vec![(Box::new(PrioritySort), 0), (Box::new(Silent), 0)];
+        vec![(in_tree("PrioritySort"), 0), (Box::new(Silent), 0)];
     let framework = Framework::new(plugins).unwrap();
     let silent = framework.plugin_set(["Silent"]);
     let mut test =

@@ -11,9 +11,10 @@ use portolan::model::{
 };
 use portolan::plugin::{
     Actions, ClusterEvent, Code, EventResource, Hint, Interest, Plugin, PluginInfo, PluginSet,
-    Point, PrioritySort, QueuedPod, Status,
+    Point, QueuedPod, Status,
 };
 use portolan::scheduler::queue::{Place, QueueConfig, SchedulingQueue};
+use portolan_testkit::in_tree;
 use portolan_testkit::plugin;
 use proptest::prelude::*;
 
@@ -430,10 +431,10 @@ fn framework(keyed: bool) -> Framework {
             PluginInfo::new("Unkeyed", &[Point::QueueSort])
         }
         fn compare(&self, one: &QueuedPod, other: &QueuedPod) -> std::cmp::Ordering {
-            PrioritySort.compare(one, other)
+            in_tree("PrioritySort").compare(one, other)
         }
     }
-    let sort: Box<dyn Plugin> = if keyed { Box::new(PrioritySort) } else { Box::new(Unkeyed) };
+    let sort: Box<dyn Plugin> = if keyed { in_tree("PrioritySort") } else { Box::new(Unkeyed) };
     Framework::new(vec![
         (sort, 0),
         (Box::new(Gate), 0),

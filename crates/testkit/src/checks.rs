@@ -7,32 +7,14 @@ use portolan::cache::{Chunk, Cluster, Fork};
 use portolan::model::Pod;
 use portolan::plugin::{
     Code, Cycle, CycleState, Evaluation, Feasible, Filter, Handle, Nomination, Plugin, Point,
-    PreFilter, PreScore, Reasons, Status,
+    PreFilter, PreScore, Reasons, Status, default_plugins,
 };
-use portolan::{Algorithm, Decision, Failure, FitError, Framework, plugin};
+use portolan::{Algorithm, Decision, Failure, FitError, Framework};
 
 use crate::draw::Draw;
 
-/// The in-tree plugins that filter or score.
 fn plugins() -> Vec<Box<dyn Plugin>> {
-    vec![
-        Box::new(plugin::NodeUnschedulable),
-        Box::new(plugin::NodeName),
-        Box::new(plugin::TaintToleration),
-        Box::new(plugin::NodeAffinity::default()),
-        Box::new(plugin::NodePorts),
-        Box::new(plugin::NodeResourcesFit::default()),
-        Box::new(plugin::VolumeRestrictions),
-        Box::new(plugin::NodeVolumeLimits),
-        Box::new(plugin::VolumeBinding::new(&Handle::default())),
-        Box::new(plugin::VolumeZone),
-        Box::new(plugin::PodTopologySpread::default()),
-        Box::new(plugin::InterPodAffinity::default()),
-        Box::new(plugin::NodeResourcesBalancedAllocation::default()),
-        Box::new(plugin::ImageLocality),
-        Box::new(plugin::NodeDeclaredFeatures),
-        Box::new(plugin::PodLauncher),
-    ]
+    default_plugins(&Handle::default()).into_iter().map(|(plugin, _)| plugin).collect()
 }
 
 fn chunks(cluster: &Cluster) -> impl Iterator<Item = &Chunk> {

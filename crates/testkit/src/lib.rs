@@ -34,6 +34,17 @@ pub mod naive;
 pub mod random;
 pub mod sample;
 
+/// Returns the plugin of the default profile with this name.
+///
+/// # Panics
+///
+/// Panics if there is none.
+#[cfg(feature = "cluster")]
+#[must_use]
+pub fn in_tree(name: &str) -> Box<dyn portolan::plugin::Plugin> {
+    portolan::plugin::default_plugin(name, &Default::default()).expect("an in-tree plugin")
+}
+
 /// Implements `Plugin::info`, in an `impl` of a plugin: `plugin!("Name", Filter, Score)`. Other constants follow a
 /// semicolon: `plugin!("Name", Filter; .local())`. A name that is a field is written `self => self.name`.
 #[cfg(feature = "cluster")]

@@ -4,4 +4,4 @@ mod load_aware;
 mod pod_launcher;
 
 pub use load_aware::{LoadAware, Measured, Percent};
-pub use pod_launcher::PodLauncher;
+pub(crate) use pod_launcher::PodLauncher;

@@ -9,9 +9,8 @@ use crate::snapshot::{Chunk, Cluster, NodeInfo};
 
 /// Rejects nodes that lack the object of the pod's launcher: a Node for the kubelet, an NMNode for a node manager. Pods
 /// of the kubelet skip the filter if no NMNode exists, because then all nodes are Nodes.
-#[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
-pub struct PodLauncher;
+pub(crate) struct PodLauncher;
 
 const NAME: &str = "PodLauncher";
 const NO_KUBELET: &str = "launcher kubelet doesn't exist on this node";

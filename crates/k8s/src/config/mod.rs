@@ -516,7 +516,11 @@ mod tests {
         assert!(read(&registry, disabled).is_ok());
         let mut again = Registry::in_tree();
         again.unregister("NodeName").unwrap();
-        again.register("NodeName", |_, _| Ok(Box::new(portolan::plugin::NodeName))).unwrap();
+        again
+            .register("NodeName", |_, handle| {
+                Ok(portolan::plugin::default_plugin("NodeName", handle).expect("a plugin"))
+            })
+            .unwrap();
         assert!(read(&again, profile).is_ok());
         registry.leave_out("NodeName");
         assert!(read(&registry, profile).is_ok());

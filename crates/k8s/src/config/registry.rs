@@ -351,14 +351,13 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use portolan::plugin::NodeName;
     use serde::Deserialize;
 
     #[test]
     fn a_name_is_registered_once() {
         let mut registry = Registry::in_tree();
         let make = |_: PluginArgs<'_>, _: &Handle| -> Result<Box<dyn Plugin>, ArgsError> {
-            Ok(Box::new(NodeName))
+            Ok(default_plugin("NodeName", &Handle::default()).expect("a plugin"))
         };
         let exists = RegistryError::Exists("NodeName".to_owned());
         assert_eq!(registry.register("NodeName", make), Err(exists.clone()));
