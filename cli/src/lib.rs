@@ -61,8 +61,6 @@ pub use input::read;
 #[doc(hidden)]
 pub use live::{configuration, duration, live, runtime, unimplemented};
 #[doc(hidden)]
-pub use metrics::{MetricsFile, Sink, record};
-#[doc(hidden)]
 pub use random::Random;
 #[doc(hidden)]
 pub use simulation::{closed, event};

@@ -10,27 +10,27 @@ use crate::output;
 
 /// The file for the metrics of a run.
 #[derive(Clone, Debug, clap::Args)]
-pub struct MetricsFile {
+pub(crate) struct MetricsFile {
     /// Output file for kube-scheduler's and the engine's metrics, in Prometheus format.
     #[arg(long, value_name = "FILE")]
     metrics_file: Option<PathBuf>,
 }
 
 /// Metrics, and the file that they are written to at the end.
-pub struct Sink {
-    pub metrics: Metrics,
+pub(crate) struct Sink {
+    pub(crate) metrics: Metrics,
     path: PathBuf,
 }
 
 impl MetricsFile {
     /// Opens the file, if one is given; fails before the run if it cannot be written.
-    pub fn open(&self) -> Result<Option<Sink>, CommandError> {
+    pub(crate) fn open(&self) -> Result<Option<Sink>, CommandError> {
         self.metrics_file.as_deref().map(Sink::create).transpose()
     }
 
     /// Opens one file per run, with a number from 1 before the extension; a single run
     /// uses the file name as it is.
-    pub fn open_all(&self, runs: usize) -> Result<Vec<Option<Sink>>, CommandError> {
+    pub(crate) fn open_all(&self, runs: usize) -> Result<Vec<Option<Sink>>, CommandError> {
         let Some(path) = &self.metrics_file else { return Ok((0..runs).map(|_| None).collect()) };
         let numbered = |run: usize| match runs {
             1 => path.clone(),
@@ -51,13 +51,13 @@ impl Sink {
     }
 
     /// Writes all metrics.
-    pub fn write(self) -> Result<(), CommandError> {
+    pub(crate) fn write(self) -> Result<(), CommandError> {
         output::write(&self.path, self.metrics.encode_classic())
     }
 }
 
 /// The framework, with a recorder if metrics are collected.
-pub fn record(framework: Framework, metrics: Option<&Metrics>, profile: &str) -> Framework {
+pub(crate) fn record(framework: Framework, metrics: Option<&Metrics>, profile: &str) -> Framework {
     match metrics {
         Some(metrics) => framework.with_recorder(metrics.recorder(profile), PLUGINS_ONE_IN),
         None => framework,

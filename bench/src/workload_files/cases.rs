@@ -2,9 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::parameters::Parameters;
-use super::steps::{self, Labels, Step};
-use super::tree::{Fields, Invalid, Part, Why, parse};
+use portolan_k8s::yaml::At;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::{Map, Value};
+
+use super::steps::{self, Labels, Parameters, Step};
 
 /// One workload of a test case, with all settings of its case.
 #[derive(Debug)]
@@ -27,26 +30,46 @@ pub(super) struct Workload {
 /// The value that a metric must exceed or, with `expects_lower`, stay below.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Threshold {
-    /// The value if the topic has none of its own. 0: no threshold.
-    pub(super) value: f64,
-    pub(super) by_topic: BTreeMap<String, f64>,
+    values: Thresholds,
     pub(super) selector: Selector,
+}
+
+/// The value of a threshold, or one for each topic. 0: no threshold.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged)]
+enum Thresholds {
+    Value(f64),
+    ByTopic(BTreeMap<String, f64>),
+}
+
+impl Default for Thresholds {
+    fn default() -> Thresholds {
+        Thresholds::Value(0.0)
+    }
 }
 
 impl Threshold {
     /// Returns the threshold that applies to a topic.
     pub(super) fn of(&self, topic: &str) -> Option<f64> {
-        let value = self.by_topic.get(topic).copied().unwrap_or(self.value);
+        let value = match &self.values {
+            Thresholds::Value(value) => *value,
+            Thresholds::ByTopic(topics) => topics.get(topic).copied().unwrap_or(0.0),
+        };
         (value != 0.0).then_some(value)
     }
 }
 
 /// The metric that a threshold concerns.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Selector {
+    #[serde(rename = "name")]
     pub(super) metric: String,
+    #[serde(rename = "dataBucket")]
     pub(super) bucket: String,
+    #[serde(default, rename = "expectLower")]
     pub(super) expects_lower: bool,
+    #[serde(default)]
     pub(super) labels: Labels,
 }
 
@@ -79,114 +102,108 @@ impl Workload {
     }
 }
 
+/// An invalid part of a file.
+#[derive(Debug, PartialEq)]
+pub(super) struct Invalid {
+    /// The line, counted from 1, or 0 for the whole file.
+    pub(super) line: u64,
+    pub(super) what: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Case {
+    name: At<String>,
+    #[serde(default)]
+    labels: Vec<String>,
+    #[serde(default)]
+    feature_gates: BTreeMap<String, bool>,
+    default_pod_template_path: Option<String>,
+    scheduler_config_path: Option<String>,
+    #[serde(default)]
+    default_threshold_metric_selector: Selector,
+    /// Only the throughput is measured.
+    #[serde(rename = "metricsCollectorConfig")]
+    _metrics: Option<IgnoredAny>,
+    workload_template: Vec<At<Map<String, Value>>>,
+    workloads: Vec<WorkloadOfCase>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct WorkloadOfCase {
+    name: At<String>,
+    #[serde(default)]
+    labels: Vec<String>,
+    #[serde(default)]
+    feature_gates: BTreeMap<String, bool>,
+    #[serde(default)]
+    params: Map<String, Value>,
+    #[serde(default)]
+    threshold: Thresholds,
+    threshold_metric_selector: Option<Selector>,
+}
+
 /// Reads all workloads of a file, in their order.
 pub(super) fn read(text: &str) -> Result<Vec<Workload>, Invalid> {
-    let tree = parse(text)?;
-    let root = Part::root(&tree);
+    let cases: Vec<Case> = portolan_k8s::yaml::from_str(text).map_err(|error| {
+        let what = match error.path() {
+            "" => error.cause().to_string(),
+            path => format!("{path}: {}", error.cause()),
+        };
+        Invalid { line: error.line().unwrap_or(0), what }
+    })?;
     let (mut workloads, mut names) = (Vec::new(), BTreeSet::new());
-    for case in root.list()? {
-        let name = read_case(&case, &mut workloads)?;
-        if !names.insert(name.to_owned()) {
-            return Err(case.invalid(Why::Twice(name.to_owned())));
-        }
+    for case in cases {
+        once(&case.name, &mut names)?;
+        read_case(case, &mut workloads)?;
     }
     match workloads.is_empty() {
-        true => Err(root.invalid(Why::Value("the file has no workloads".to_owned()))),
+        true => Err(Invalid { line: 0, what: "the file has no workloads".to_owned() }),
         false => Ok(workloads),
     }
 }
 
-fn read_case<'t>(part: &Part<'t>, into: &mut Vec<Workload>) -> Result<&'t str, Invalid> {
-    let mut fields = part.fields()?;
-    let case = fields.require("name")?.text()?;
-    let labels = fields.texts("labels")?;
-    let gates = gates(&mut fields)?;
-    let default_pod_template = fields.text("defaultPodTemplatePath")?;
-    let scheduler_config = fields.text("schedulerConfigPath")?;
-    let selector = selector(fields.take("defaultThresholdMetricSelector"))?;
-    // Only the throughput is measured.
-    drop(fields.take("metricsCollectorConfig"));
-    let operations = fields.require("workloadTemplate")?;
-    let listed = fields.require("workloads")?;
-    fields.finish()?;
-    let operations = non_empty(&operations, "workloadTemplate")?;
+/// Adds a name, which must be new.
+fn once(name: &At<String>, names: &mut BTreeSet<String>) -> Result<(), Invalid> {
+    match names.insert(name.value.clone()) {
+        true => Ok(()),
+        false => Err(Invalid { line: name.line, what: format!("{:?} occurs twice", name.value) }),
+    }
+}
+
+fn read_case(case: Case, into: &mut Vec<Workload>) -> Result<(), Invalid> {
     let mut names = BTreeSet::new();
-    for part in non_empty(&listed, "workloads")? {
-        let mut fields = part.fields()?;
-        let name = fields.require("name")?.text()?;
-        if !names.insert(name) {
-            return Err(part.invalid(Why::Twice(name.to_owned())));
+    for workload in case.workloads {
+        once(&workload.name, &mut names)?;
+        let At { line, value: name } = workload.name;
+        let mut given = Parameters::new(workload.params);
+        let mut steps = Vec::new();
+        for At { line, value: operation } in &case.workload_template {
+            let read = steps::read(operation, &mut given);
+            let invalid =
+                |what| Invalid { line: *line, what: format!("workload {name:?}: {what}") };
+            steps.extend(read.map_err(invalid)?);
         }
-        let given = Parameters::read(name, fields.take("params"))?;
-        let mut workload = Workload {
-            case: case.to_owned(),
-            name: name.to_owned(),
-            labels: labels.iter().cloned().chain(fields.texts("labels")?).collect(),
-            feature_gates: gates.clone(),
-            default_pod_template: default_pod_template.clone(),
-            scheduler_config: scheduler_config.clone(),
-            threshold: threshold(&mut fields, &selector)?,
-            steps: Vec::new(),
-            unused_parameter: None,
-            line: part.line(),
-        };
-        workload.feature_gates.extend(self::gates(&mut fields)?);
-        fields.finish()?;
-        for operation in &operations {
-            workload.steps.extend(steps::read(operation, &given)?);
-        }
-        workload.unused_parameter = given.unused();
-        into.push(workload);
+        let selector = workload.threshold_metric_selector;
+        let mut feature_gates = case.feature_gates.clone();
+        feature_gates.extend(workload.feature_gates);
+        into.push(Workload {
+            case: case.name.value.clone(),
+            labels: case.labels.iter().cloned().chain(workload.labels).collect(),
+            feature_gates,
+            default_pod_template: case.default_pod_template_path.clone(),
+            scheduler_config: case.scheduler_config_path.clone(),
+            threshold: Threshold {
+                values: workload.threshold,
+                selector: selector
+                    .unwrap_or_else(|| case.default_threshold_metric_selector.clone()),
+            },
+            steps,
+            unused_parameter: given.unused(),
+            line,
+            name,
+        });
     }
-    Ok(case)
-}
-
-fn non_empty<'t>(part: &Part<'t>, name: &'static str) -> Result<Vec<Part<'t>>, Invalid> {
-    let list = part.list()?;
-    if list.is_empty() { Err(part.invalid(Why::Missing(name))) } else { Ok(list) }
-}
-
-fn gates(fields: &mut Fields<'_>) -> Result<BTreeMap<String, bool>, Invalid> {
-    let Some(part) = fields.take("featureGates") else { return Ok(BTreeMap::new()) };
-    let gate = |(name, value): (&str, Part<'_>)| Ok((name.to_owned(), value.flag()?));
-    part.entries()?.into_iter().map(gate).collect()
-}
-
-fn threshold(fields: &mut Fields<'_>, default: &Selector) -> Result<Threshold, Invalid> {
-    let own = fields.take("thresholdMetricSelector");
-    let selector = if own.is_some() { selector(own)? } else { default.clone() };
-    let mut read = Threshold { value: 0.0, by_topic: BTreeMap::new(), selector };
-    let Some(part) = fields.take("threshold") else { return Ok(read) };
-    let positive = |part: &Part<'_>| match part.number()? {
-        value if value >= 0.0 => Ok(value),
-        _ => Err(part.invalid(Why::Type("a number that is not negative"))),
-    };
-    match part.entries() {
-        Ok(topics) => {
-            for (topic, value) in topics {
-                read.by_topic.insert(topic.to_owned(), positive(&value)?);
-            }
-        }
-        Err(_) => read.value = positive(&part)?,
-    }
-    Ok(read)
-}
-
-fn selector(part: Option<Part<'_>>) -> Result<Selector, Invalid> {
-    let Some(part) = part else { return Ok(Selector::default()) };
-    let mut fields = part.fields()?;
-    let mut labels = Labels::new();
-    if let Some(given) = fields.take("labels") {
-        for (name, value) in given.entries()? {
-            labels.insert(name.to_owned(), value.text()?.to_owned());
-        }
-    }
-    let selector = Selector {
-        metric: fields.require("name")?.text()?.to_owned(),
-        bucket: fields.require("dataBucket")?.text()?.to_owned(),
-        expects_lower: fields.flag("expectLower")?,
-        labels,
-    };
-    fields.finish()?;
-    Ok(selector)
+    Ok(())
 }

@@ -27,13 +27,14 @@ pub(super) fn templates(
 /// Runs until the workload ends, or the number of objects is reached.
 pub(super) fn run(shared: &Shared<'_>, churn: &Churn, templates: &[Value]) {
     match churn.mode {
-        ChurnMode::Create(most) => shared.stop.tick(churn.interval, |number| {
+        ChurnMode::Create => shared.stop.tick(churn.interval(), |number| {
             templates.iter().for_each(|template| drop(create(shared, template)));
-            most.is_none_or(|most| number + 1 < most)
+            churn.number == 0 || number + 1 < churn.number
         }),
-        ChurnMode::Recreate(number) => {
+        ChurnMode::Recreate => {
+            let number = churn.number;
             let mut live: Vec<Vec<Option<Value>>> = vec![vec![None; number]; templates.len()];
-            shared.stop.tick(churn.interval, |tick| {
+            shared.stop.tick(churn.interval(), |tick| {
                 for (template, slots) in templates.iter().zip(&mut live) {
                     let slot = &mut slots[tick % number];
                     *slot = match slot.take() {

@@ -149,11 +149,9 @@ impl<'scope, 'w> Run<'scope, 'w> {
     fn step(&mut self, number: usize, step: &'w Step) -> Result<(), Trouble> {
         let shared = self.shared;
         match step {
-            Step::CreateNodes { count, template, preparation } => {
+            Step::CreateNodes(operation) => {
                 let prefix = format!("node-{number}-");
-                let (sources, names) = (shared.sources, &shared.names);
-                let template = template.as_deref();
-                let nodes = objects::nodes(sources, names, &prefix, *count, template, preparation)?;
+                let nodes = objects::nodes(shared.sources, &shared.names, &prefix, operation)?;
                 Ok(nodes.iter().try_for_each(|node| shared.target.create(node))?)
             }
             Step::CreateNamespaces { prefix, count, template } => {
@@ -174,15 +172,15 @@ impl<'scope, 'w> Run<'scope, 'w> {
                 }
                 Ok(())
             }
-            Step::UpdateAny { any, per_second, subresources } => {
+            Step::UpdateAny(any) => {
                 self.require_namespace(any)?;
-                let how = if subresources.is_empty() { Update::Whole } else { Update::Resize };
-                self.at_rate(any.count, *per_second, |index| {
+                let how = if any.subresources.is_empty() { Update::Whole } else { Update::Resize };
+                self.at_rate(any.count, any.per_second, |index| {
                     Ok(shared.target.update(&self.any(any, index)?, how)?)
                 })
             }
-            Step::DeletePods { namespace, labels, per_second, waits } => {
-                self.delete_pods(namespace, labels, *per_second, *waits)
+            Step::DeletePods { namespace, labels, per_second, is_in_background } => {
+                self.delete_pods(namespace, labels, *per_second, *is_in_background)
             }
             Step::Churn(churn) => {
                 let own = format!("namespace-{number}");
@@ -193,17 +191,20 @@ impl<'scope, 'w> Run<'scope, 'w> {
                 Ok(())
             }
             Step::Barrier { namespaces, labels, stage } => self.barrier(namespaces, labels, *stage),
-            Step::Sleep(duration) => {
+            Step::Sleep { duration } => {
                 shared.stop.sleep_until(Instant::now() + *duration);
                 Ok(())
             }
-            Step::StartCollecting { name, namespaces, labels } => {
+            Step::StartCollectingMetrics { name, namespaces, labels } => {
                 let namespaces = namespaces.iter().cloned().collect();
                 self.start_collecting(name, Filter { namespaces, labels: labels.clone() })
             }
-            Step::StopCollecting => self.stop_collecting(),
-            Step::Unsupported(opcode) => {
-                Err(Trouble::Object(format!("the operation {opcode} is not supported")))
+            Step::StopCollectingMetrics => self.stop_collecting(),
+            Step::CreatePodSets { .. }
+            | Step::AllocResourceClaims
+            | Step::CreateResourceClaims
+            | Step::CreateResourceDriver => {
+                Err(Trouble::Object(format!("the operation {step:?} is not supported")))
             }
         }
     }
@@ -233,7 +234,8 @@ impl<'scope, 'w> Run<'scope, 'w> {
         if operation.collects {
             self.start_collecting(&namespace, filter.clone())?;
         }
-        if let Some(duration) = operation.steady {
+        if operation.is_steady {
+            let duration = operation.duration;
             let deadline = Instant::now() + duration;
             let scheduled = shared.target.board.count_scheduled(&filter);
             for round in 1.. {
@@ -253,9 +255,9 @@ impl<'scope, 'w> Run<'scope, 'w> {
             }
         } else {
             create(&made)?;
-            match operation.waits {
-                true => self.wait(&filter, Stage::Scheduled, operation.count)?,
-                false => *self.pending.entry(namespace).or_insert(0) += operation.count,
+            match operation.is_in_background {
+                false => self.wait(&filter, Stage::Scheduled, operation.count)?,
+                true => *self.pending.entry(namespace).or_insert(0) += operation.count,
             }
         }
         if operation.collects { self.stop_collecting() } else { Ok(()) }
@@ -304,7 +306,7 @@ impl<'scope, 'w> Run<'scope, 'w> {
         namespace: &'w str,
         labels: &Labels,
         per_second: usize,
-        waits: bool,
+        is_in_background: bool,
     ) -> Result<(), Trouble> {
         let shared = self.shared;
         let names = shared.target.board.names(namespace, labels);
@@ -312,7 +314,7 @@ impl<'scope, 'w> Run<'scope, 'w> {
             let delete = |index: usize| Ok(shared.delete_pod(namespace, &names[index], None)?);
             at_rate(&shared.stop, names.len(), per_second, delete)
         };
-        if waits {
+        if !is_in_background {
             return delete();
         }
         self.scope.spawn(move || {

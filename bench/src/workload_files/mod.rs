@@ -6,7 +6,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `tree.rs`, `cases.rs`, `steps.rs`, `parameters.rs` | the reader |
+//! | `cases.rs`, `steps.rs` | the reader |
 //! | `sources.rs`, `template.rs`, `objects.rs` | templates, and the objects made of them |
 //! | `plan.rs` | finds workloads that cannot run |
 //! | `execute.rs`, `churn.rs`, `stop.rs` | the operations |
@@ -19,7 +19,6 @@ mod cases;
 mod churn;
 mod execute;
 mod objects;
-mod parameters;
 mod plan;
 mod report;
 mod sources;
@@ -30,7 +29,6 @@ mod template;
 #[cfg(test)]
 mod tests;
 mod throughput;
-mod tree;
 
 use std::collections::BTreeSet;
 use std::num::{NonZeroU64, NonZeroUsize};
@@ -199,8 +197,8 @@ fn read_file(file: &Path) -> Result<Vec<Workload>, CommandError> {
     let text = String::from_utf8(read(file)?);
     let text = text.map_err(|_| wrong("the text is not valid UTF-8".to_owned()))?;
     cases::read(&text).map_err(|invalid| match invalid.line {
-        0 => wrong(invalid.to_string()),
-        line => CommandError::Line { file: file.to_owned(), line, what: invalid.to_string() },
+        0 => wrong(invalid.what),
+        line => CommandError::Line { file: file.to_owned(), line, what: invalid.what },
     })
 }
 

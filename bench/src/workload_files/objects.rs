@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use portolan_cli::CommandError;
 
 use super::sources::Sources;
-use super::steps::{CreatePods, Preparation};
+use super::steps::{CreateNodes, CreatePods};
 use super::target::metadata;
 use super::template::Place;
 
@@ -48,20 +48,19 @@ pub(super) fn nodes(
     sources: &Sources,
     names: &Names,
     prefix: &str,
-    count: usize,
-    template: Option<&str>,
-    preparation: &Preparation,
+    operation: &CreateNodes,
 ) -> Result<Vec<Value>, CommandError> {
+    let count = operation.count;
     let mut made = Vec::with_capacity(count);
     for index in 0..count {
-        let mut node = match template {
+        let mut node = match &operation.template {
             Some(path) => typed(sources.get(path)?.object(Place { index, count })?, "Node"),
             None => base_node(prefix),
         };
         names.name(&mut node);
         let name = metadata(&node, "name").to_owned();
         node["metadata"]["labels"]["kubernetes.io/hostname"] = name.clone().into();
-        let csi_node = prepare_node(&mut node, &name, index, preparation);
+        let csi_node = prepare_node(&mut node, &name, index, operation);
         made.push(node);
         made.extend(csi_node);
     }
@@ -88,43 +87,39 @@ fn prepare_node(
     node: &mut Value,
     name: &str,
     index: usize,
-    preparation: &Preparation,
+    operation: &CreateNodes,
 ) -> Option<Value> {
-    match preparation {
-        Preparation::None => None,
-        Preparation::Label { key, values } => {
-            node["metadata"]["labels"][key] = values[index % values.len()].clone().into();
-            None
-        }
-        Preparation::UniqueLabel { key } => {
+    let Some(allocatable) = &operation.allocatable else {
+        let labels = &mut node["metadata"]["labels"];
+        if let Some(label) = &operation.label {
+            labels[&label.key] = label.values[index % label.values.len()].clone().into();
+        } else if let Some(label) = &operation.unique_label {
             // Names are unique.
-            node["metadata"]["labels"][key] = name.into();
-            None
+            labels[&label.key] = name.into();
         }
-        Preparation::Allocatable { amounts, drivers, migrated } => {
-            let status = &mut node["status"];
-            if status["allocatable"].is_null() {
-                // The default of the API server.
-                status["allocatable"] = status["capacity"].clone();
-            }
-            for (resource, amount) in amounts {
-                status["allocatable"][resource] = amount.clone().into();
-            }
-            let driver = |(driver, limit): &(String, Option<usize>)| {
-                let allocatable = limit.map(|count| json!({"count": count}));
-                json!({"name": driver, "nodeID": name, "allocatable": allocatable})
-            };
-            Some(json!({
-                "apiVersion": "storage.k8s.io/v1",
-                "kind": "CSINode",
-                "metadata": {
-                    "name": name,
-                    "annotations": {"storage.alpha.kubernetes.io/migrated-plugins": migrated.join(",")},
-                },
-                "spec": {"drivers": drivers.iter().map(driver).collect::<Vec<_>>()},
-            }))
-        }
+        return None;
+    };
+    let status = &mut node["status"];
+    if status["allocatable"].is_null() {
+        // The default of the API server.
+        status["allocatable"] = status["capacity"].clone();
     }
+    for (resource, amount) in &allocatable.amounts {
+        status["allocatable"][resource] = amount.clone().into();
+    }
+    let drivers = allocatable.drivers.iter().map(|(driver, limit)| {
+        let allocatable = limit.count.map(|count| json!({"count": count}));
+        json!({"name": driver, "nodeID": name, "allocatable": allocatable})
+    });
+    let migrated = allocatable.migrated.join(",");
+    Some(json!({
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSINode",
+        "metadata": {
+            "name": name, "annotations": {"storage.alpha.kubernetes.io/migrated-plugins": migrated},
+        },
+        "spec": {"drivers": drivers.collect::<Vec<_>>()},
+    }))
 }
 
 /// A namespace, from a template if there is one.
@@ -160,7 +155,7 @@ pub(super) fn pods(
         correct_case(&mut pod);
         names.name(&mut pod);
         pod["metadata"]["namespace"] = namespace.into();
-        if let Some((volume, claim)) = &operation.volumes {
+        if let Some((volume, claim)) = operation.volumes() {
             let claim_name = format!("pvc-{index}");
             pod["spec"]["volumes"] =
                 json!([{"name": "vol", "persistentVolumeClaim": {"claimName": claim_name}}]);
@@ -267,19 +262,22 @@ mod tests {
     #[test]
     fn nodes_get_their_allocatable_amounts_labels_and_drivers() {
         let sources = Sources::of(std::path::Path::new("."));
-        let made = |preparation: &Preparation| {
-            nodes(&sources, &Names::default(), "n-", 3, None, preparation).expect("nodes")
+        let made = |strategy: Value| {
+            let operation = serde_json::from_value(strategy).expect("an operation");
+            let operation = CreateNodes { count: 3, ..operation };
+            nodes(&sources, &Names::default(), "n-", &operation).expect("nodes")
         };
-        let key = "zone".to_owned();
-        let label = Preparation::Label { key, values: vec!["a".into(), "b".into()] };
+        let label =
+            json!({"labelNodePrepareStrategy": {"labelKey": "zone", "labelValues": ["a", "b"]}});
         let zones: Vec<Value> =
-            made(&label).iter().map(|node| node["metadata"]["labels"]["zone"].clone()).collect();
+            made(label).iter().map(|node| node["metadata"]["labels"]["zone"].clone()).collect();
         assert_eq!(zones, ["a", "b", "a"]);
 
-        let amounts = [("example.com/gpu".to_owned(), "8".to_owned())].into();
-        let drivers = vec![("csi.example.com".to_owned(), Some(39))];
-        let migrated = vec!["kubernetes.io/aws-ebs".to_owned()];
-        let made = made(&Preparation::Allocatable { amounts, drivers, migrated });
+        let made = made(json!({"nodeAllocatableStrategy": {
+            "nodeAllocatable": {"example.com/gpu": "8"},
+            "csiNodeAllocatable": {"csi.example.com": {"count": 39}},
+            "migratedPlugins": ["kubernetes.io/aws-ebs"],
+        }}));
         assert_eq!(made.len(), 6);
         assert_eq!(made[0]["status"]["allocatable"]["example.com/gpu"], "8");
         assert_eq!(made[0]["status"]["allocatable"]["cpu"], "4");

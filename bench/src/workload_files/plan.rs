@@ -28,7 +28,7 @@ pub(super) fn plan(
     }
     for step in &workload.steps {
         let (path, expected) = match step {
-            Step::CreateNodes { template, .. } => (template.as_deref(), "Node"),
+            Step::CreateNodes(nodes) => (nodes.template.as_deref(), "Node"),
             Step::CreatePods(pods) => {
                 (pods.template.as_deref().or(workload.default_pod_template.as_deref()), "Pod")
             }
@@ -63,11 +63,11 @@ pub(super) fn unimplemented_gates(workload: &Workload) -> Vec<String> {
 
 fn unsupported_operation(workload: &Workload) -> Option<String> {
     workload.steps.iter().find_map(|step| match step {
-        Step::Unsupported(opcode) => Some(format!(
-            "the operation {opcode} needs dynamic resource allocation, which portolan does not implement"
-        )),
-        Step::UpdateAny { subresources, .. } => {
-            let other = subresources.iter().find(|name| *name != "resize");
+        Step::AllocResourceClaims | Step::CreateResourceClaims | Step::CreateResourceDriver => {
+            Some(format!("the operation {step:?} is not supported"))
+        }
+        Step::UpdateAny(any) => {
+            let other = any.subresources.iter().find(|name| *name != "resize");
             other.map(|name| format!("updateAny of the subresource {name} is not supported"))
         }
         _ => None,
@@ -79,16 +79,14 @@ fn paths(workload: &Workload) -> Vec<&str> {
     let mut paths: Vec<&str> = Vec::new();
     for step in &workload.steps {
         match step {
-            Step::CreateNodes { template, .. } | Step::CreateNamespaces { template, .. } => {
-                paths.extend(template.as_deref());
-            }
+            Step::CreateNodes(nodes) => paths.extend(nodes.template.as_deref()),
+            Step::CreateNamespaces { template, .. } => paths.extend(template.as_deref()),
             Step::CreatePods(pods) => {
                 paths.extend(pods.template.as_deref().or(workload.default_pod_template.as_deref()));
-                if let Some((volume, claim)) = &pods.volumes {
-                    paths.extend([&**volume, &**claim]);
-                }
+                paths
+                    .extend(pods.volumes().into_iter().flat_map(|(volume, claim)| [volume, claim]));
             }
-            Step::CreateAny(any) | Step::UpdateAny { any, .. } => paths.push(&any.template),
+            Step::CreateAny(any) | Step::UpdateAny(any) => paths.push(&any.template),
             Step::Churn(churn) => paths.extend(churn.templates.iter().map(|path| &**path)),
             _ => {}
         }

@@ -2,368 +2,333 @@
 //!
 //! Fields and defaults are those of scheduler_perf (test/integration/scheduler_perf/operations.go and update.go).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::parameters::Parameters;
-use super::tree::{Fields, Invalid, Part, Why};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error};
+use serde_json::{Map, Value};
 
 /// Labels, all of which a pod must have.
 pub(super) type Labels = BTreeMap<String, String>;
 
 /// One operation. Paths of templates are as written in the file.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(tag = "opcode", rename_all = "camelCase", deny_unknown_fields)]
 pub(super) enum Step {
-    CreateNodes {
-        count: usize,
-        template: Option<String>,
-        preparation: Preparation,
-    },
+    CreateNodes(CreateNodes),
     CreateNamespaces {
+        #[serde(default)]
         prefix: String,
+        #[serde(default)]
         count: usize,
+        #[serde(rename = "namespaceTemplatePath")]
         template: Option<String>,
     },
     CreatePods(CreatePods),
-    CreateAny(Any),
-    UpdateAny {
-        any: Any,
-        per_second: usize,
-        subresources: Vec<String>,
+    /// Pods in several namespaces, which are numbered from 0. [`read`] replaces it.
+    CreatePodSets {
+        #[serde(default)]
+        count: usize,
+        #[serde(default, rename = "namespacePrefix")]
+        prefix: String,
+        #[serde(rename = "createPodsOp")]
+        pods: Box<Step>,
     },
+    CreateAny(Any),
+    UpdateAny(Any),
     DeletePods {
+        #[serde(default)]
         namespace: String,
+        #[serde(default, rename = "labelSelector")]
         labels: Labels,
+        #[serde(default, rename = "deletePodsPerSecond")]
         per_second: usize,
-        waits: bool,
+        #[serde(default, rename = "skipWaitToCompletion")]
+        is_in_background: bool,
     },
     Churn(Churn),
     Barrier {
+        #[serde(default)]
         namespaces: Vec<String>,
+        #[serde(default, rename = "labelSelector")]
         labels: Labels,
+        #[serde(default = "scheduled", rename = "stageRequirement")]
         stage: Stage,
     },
-    Sleep(Duration),
-    StartCollecting {
+    Sleep {
+        #[serde(default, deserialize_with = "duration")]
+        duration: Duration,
+    },
+    StartCollectingMetrics {
+        #[serde(default)]
         name: String,
         namespaces: Vec<String>,
+        #[serde(default, rename = "labelSelector")]
         labels: Labels,
     },
-    StopCollecting,
-    /// An operation of dynamic resource allocation, by its opcode.
-    Unsupported(String),
+    StopCollectingMetrics,
+    // The operations of dynamic resource allocation, whose fields are not read.
+    AllocResourceClaims,
+    CreateResourceClaims,
+    CreateResourceDriver,
 }
 
-/// Changes of each created node.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Preparation {
-    None,
-    /// `nodeAllocatableStrategy`: amounts of resources, and a CSINode with limits of volumes for each driver.
-    Allocatable {
-        amounts: Labels,
-        drivers: Vec<(String, Option<usize>)>,
-        migrated: Vec<String>,
-    },
-    /// `labelNodePrepareStrategy`: a label whose values rotate over the nodes.
-    Label {
-        key: String,
-        values: Vec<String>,
-    },
-    /// `uniqueNodeLabelStrategy`: a label with a value of its own for each node.
-    UniqueLabel {
-        key: String,
-    },
+/// `createNodes`. If several strategies are given, the first one of this order has an effect.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct CreateNodes {
+    pub(super) count: usize,
+    #[serde(rename = "nodeTemplatePath")]
+    pub(super) template: Option<String>,
+    #[serde(rename = "nodeAllocatableStrategy")]
+    pub(super) allocatable: Option<Allocatable>,
+    #[serde(rename = "labelNodePrepareStrategy")]
+    pub(super) label: Option<Label>,
+    #[serde(rename = "uniqueNodeLabelStrategy")]
+    pub(super) unique_label: Option<UniqueLabel>,
+}
+
+/// Amounts of resources of each node, and a CSINode with limits of volumes for each driver.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Allocatable {
+    #[serde(rename = "nodeAllocatable")]
+    pub(super) amounts: Labels,
+    #[serde(rename = "csiNodeAllocatable")]
+    pub(super) drivers: BTreeMap<String, VolumeLimit>,
+    #[serde(rename = "migratedPlugins")]
+    pub(super) migrated: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct VolumeLimit {
+    pub(super) count: Option<usize>,
+}
+
+/// A label whose values rotate over the nodes.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Label {
+    #[serde(rename = "labelKey")]
+    pub(super) key: String,
+    #[serde(rename = "labelValues")]
+    pub(super) values: Vec<String>,
+}
+
+/// A label with a value of its own for each node.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct UniqueLabel {
+    #[serde(rename = "labelKey")]
+    pub(super) key: String,
 }
 
 /// `createPods`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct CreatePods {
     pub(super) count: usize,
     /// `None`: a namespace of the operation's own.
     pub(super) namespace: Option<String>,
+    #[serde(rename = "podTemplatePath")]
     pub(super) template: Option<String>,
-    /// The templates of a volume and a claim for each pod.
-    pub(super) volumes: Option<(String, String)>,
+    #[serde(rename = "persistentVolumeTemplatePath")]
+    pub(super) volume: Option<String>,
+    #[serde(rename = "persistentVolumeClaimTemplatePath")]
+    pub(super) claim: Option<String>,
+    #[serde(rename = "collectMetrics")]
     pub(super) collects: bool,
-    pub(super) waits: bool,
-    /// Recreate pods for this time instead of creating them once.
-    pub(super) steady: Option<Duration>,
+    #[serde(rename = "skipWaitToCompletion")]
+    pub(super) is_in_background: bool,
+    /// Whether pods are recreated for the duration instead of created once.
+    #[serde(rename = "steadyState")]
+    pub(super) is_steady: bool,
+    #[serde(deserialize_with = "duration")]
+    pub(super) duration: Duration,
+}
+
+impl CreatePods {
+    /// The templates of a volume and a claim for each pod. A volume without a claim has no effect.
+    pub(super) fn volumes(&self) -> Option<(&str, &str)> {
+        self.volume.as_deref().zip(self.claim.as_deref())
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        let CreatePods { is_steady, is_in_background, .. } = *self;
+        match self {
+            CreatePods { volume: None, claim: Some(_), .. } => {
+                Err("a claim needs a persistentVolumeTemplatePath")
+            }
+            CreatePods { collects: true, .. } if is_in_background => {
+                Err("collectMetrics and skipWaitToCompletion exclude each other")
+            }
+            _ if is_steady && is_in_background => {
+                Err("steadyState and skipWaitToCompletion exclude each other")
+            }
+            _ if is_steady && self.duration.is_zero() => {
+                Err("steadyState needs a duration above 0")
+            }
+            _ if is_steady && self.count == 0 => Err("steadyState needs a count above 0"),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// `createAny` and `updateAny`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Any {
     /// `None` for objects without a namespace.
     pub(super) namespace: Option<String>,
+    #[serde(rename = "templatePath")]
     pub(super) template: String,
+    #[serde(default = "one")]
     pub(super) count: usize,
+    #[serde(default, rename = "updatePerSecond")]
+    pub(super) per_second: usize,
+    #[serde(default)]
+    pub(super) subresources: Vec<String>,
+}
+
+fn one() -> usize {
+    1
 }
 
 /// `churn`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Churn {
     pub(super) mode: ChurnMode,
-    pub(super) interval: Duration,
+    /// The number of objects of each template; 0 is unlimited.
+    #[serde(default)]
+    pub(super) number: usize,
+    #[serde(default)]
+    interval_milliseconds: u64,
     /// `None`: a namespace of the operation's own.
     pub(super) namespace: Option<String>,
+    #[serde(rename = "templatePaths")]
     pub(super) templates: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+impl Churn {
+    pub(super) fn interval(&self) -> Duration {
+        Duration::from_millis(match self.interval_milliseconds {
+            0 => 500,
+            milliseconds => milliseconds,
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) enum ChurnMode {
-    /// Creates objects, at most this number of each template; `None` is unlimited.
-    Create(Option<usize>),
-    /// Creates this number of objects of each template, one per interval, then replaces one after the other.
-    Recreate(usize),
+    /// Creates objects until there are enough.
+    Create,
+    /// Creates the objects, one per interval, then replaces one after the other.
+    Recreate,
 }
 
 /// The stage that a pod has reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub(super) enum Stage {
+    #[serde(skip)]
     Pending,
     /// Tried or gated: the pod has a condition PodScheduled.
     Attempted,
     /// Bound to a node.
+    #[serde(alias = "")]
     Scheduled,
 }
 
-/// The operations of dynamic resource allocation.
-const UNSUPPORTED: [&str; 3] =
-    ["allocResourceClaims", "createResourceClaims", "createResourceDriver"];
+fn scheduled() -> Stage {
+    Stage::Scheduled
+}
+
+fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    portolan_cli::duration(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+}
+
+/// The parameters of one workload, and the names of those that were used.
+#[derive(Debug, Default)]
+pub(super) struct Parameters {
+    pub(super) values: Map<String, Value>,
+    used: BTreeSet<String>,
+}
+
+impl Parameters {
+    pub(super) fn new(values: Map<String, Value>) -> Parameters {
+        Parameters { values, used: BTreeSet::new() }
+    }
+
+    /// The first parameter that no operation used.
+    pub(super) fn unused(&self) -> Option<String> {
+        self.values.keys().find(|name| !self.used.contains(*name)).cloned()
+    }
+
+    /// Replaces fields such as `countParam: $nodes` by the fields that they set. As in Go, the case of the first letter
+    /// of a name is ignored, and a null counts as absent.
+    fn fill(&mut self, operation: &Map<String, Value>) -> Result<Map<String, Value>, String> {
+        let (mut filled, mut given) = (Map::new(), Map::new());
+        for (name, value) in operation.iter().filter(|(_, value)| !value.is_null()) {
+            let mut name = name.clone();
+            if let Some(first) = name.get_mut(..1) {
+                first.make_ascii_lowercase();
+            }
+            if let (Some(field), Some(text)) = (name.strip_suffix("Param"), value.as_str()) {
+                let parameter = text
+                    .strip_prefix('$')
+                    .ok_or_else(|| format!("{name}: {text:?} is not a parameter: write $NAME"))?;
+                let value = self
+                    .values
+                    .get(parameter)
+                    .ok_or_else(|| format!("{name}: the parameter {parameter:?} is undefined"))?;
+                given.insert(field.to_owned(), value.clone());
+                self.used.insert(parameter.to_owned());
+            } else if let ("createPodsOp", Value::Object(inner)) = (&*name, value) {
+                filled.insert(name, self.fill(inner)?.into());
+            } else {
+                filled.insert(name, value.clone());
+            }
+        }
+        filled.extend(given);
+        Ok(filled)
+    }
+}
 
 /// Reads one operation. `createPodSets` becomes several.
-pub(super) fn read<'t>(part: &Part<'t>, given: &Parameters<'t>) -> Result<Vec<Step>, Invalid> {
-    let mut fields = part.fields()?;
-    let opcode = fields.require("opcode")?;
-    let name = opcode.text()?;
-    let step = match name {
-        "createPodSets" => return create_pod_sets(fields, given),
-        "createNodes" => create_nodes(&mut fields, given)?,
-        "createNamespaces" => Step::CreateNamespaces {
-            prefix: fields.text("prefix")?.unwrap_or_default(),
-            count: count(&mut fields, given)?.unwrap_or(0),
-            template: fields.text("namespaceTemplatePath")?,
-        },
-        "createPods" => Step::CreatePods(create_pods(&mut fields, given)?),
-        "createAny" => Step::CreateAny(any(&mut fields, given)?),
-        "updateAny" => Step::UpdateAny {
-            any: any(&mut fields, given)?,
-            per_second: fields.count("updatePerSecond")?.unwrap_or(0),
-            subresources: fields.texts("subresources")?,
-        },
-        "deletePods" => Step::DeletePods {
-            namespace: fields.text("namespace")?.unwrap_or_default(),
-            labels: labels(&mut fields, "labelSelector")?,
-            per_second: fields.count("deletePodsPerSecond")?.unwrap_or(0),
-            waits: !fields.flag("skipWaitToCompletion")?,
-        },
-        "churn" => churn(&mut fields)?,
-        "barrier" => Step::Barrier {
-            namespaces: fields.texts("namespaces")?,
-            labels: labels(&mut fields, "labelSelector")?,
-            stage: stage(&mut fields)?,
-        },
-        "sleep" => Step::Sleep(duration(&mut fields, given)?.unwrap_or_default()),
-        "startCollectingMetrics" => {
-            let namespaces = fields.require("namespaces")?;
-            if namespaces.list()?.is_empty() {
-                return Err(namespaces.invalid(Why::Missing("namespaces")));
-            }
-            Step::StartCollecting {
-                name: fields.text("name")?.unwrap_or_default(),
-                namespaces: namespaces.texts()?,
-                labels: labels(&mut fields, "labelSelector")?,
-            }
+pub(super) fn read(
+    operation: &Map<String, Value>,
+    given: &mut Parameters,
+) -> Result<Vec<Step>, String> {
+    let filled = given.fill(operation)?;
+    let step = Step::deserialize(Value::from(filled)).map_err(|error| error.to_string())?;
+    let is_empty = |field: &str| Err(format!("the field {field} is required"));
+    match &step {
+        Step::CreatePods(pods) => pods.check()?,
+        Step::CreatePodSets { count, prefix, pods } => {
+            let Step::CreatePods(pods) = &**pods else {
+                return Err("createPodsOp: the opcode must be createPods".to_owned());
+            };
+            pods.check()?;
+            let set = |number| {
+                let namespace = Some(format!("{prefix}-{number}"));
+                Step::CreatePods(CreatePods { namespace, ..pods.clone() })
+            };
+            return Ok((0..*count).map(set).collect());
         }
-        "stopCollectingMetrics" => Step::StopCollecting,
-        name if UNSUPPORTED.contains(&name) => {
-            given.use_all(&fields.rest());
-            Step::Unsupported(name.to_owned())
+        Step::CreateNodes(CreateNodes { label: Some(label), .. }) if label.values.is_empty() => {
+            return is_empty("labelValues");
         }
-        name => return Err(opcode.invalid(Why::UnknownOpcode(name.to_owned()))),
-    };
-    fields.finish()?;
+        Step::Churn(churn) if churn.templates.is_empty() => return is_empty("templatePaths"),
+        Step::Churn(Churn { mode: ChurnMode::Recreate, number: 0, .. }) => {
+            return Err("the mode recreate needs a number above 0".to_owned());
+        }
+        Step::StartCollectingMetrics { namespaces, .. } if namespaces.is_empty() => {
+            return is_empty("namespaces");
+        }
+        _ => {}
+    }
     Ok(vec![step])
-}
-
-/// `count` and `countParam`; the latter takes precedence.
-fn count<'t>(fields: &mut Fields<'t>, given: &Parameters<'t>) -> Result<Option<usize>, Invalid> {
-    let fixed = fields.count("count")?;
-    let parameter = fields.take("countParam");
-    Ok(match parameter {
-        Some(parameter) => Some(given.count(&parameter)?),
-        None => fixed,
-    })
-}
-
-fn duration<'t>(
-    fields: &mut Fields<'t>,
-    given: &Parameters<'t>,
-) -> Result<Option<Duration>, Invalid> {
-    let fixed = fields.take("duration");
-    let (text, part) = match (fields.take("durationParam"), fixed) {
-        (Some(parameter), _) => given.text(&parameter)?,
-        (None, Some(fixed)) => (fixed.text()?, fixed),
-        (None, None) => return Ok(None),
-    };
-    let read = portolan_cli::duration(text);
-    read.map(Some).map_err(|what| part.invalid(Why::Value(what)))
-}
-
-fn labels(fields: &mut Fields<'_>, name: &str) -> Result<Labels, Invalid> {
-    let Some(part) = fields.take(name) else { return Ok(Labels::new()) };
-    let entry = |(key, value): (&str, Part<'_>)| Ok((key.to_owned(), value.text()?.to_owned()));
-    part.entries()?.into_iter().map(entry).collect()
-}
-
-fn create_nodes<'t>(fields: &mut Fields<'t>, given: &Parameters<'t>) -> Result<Step, Invalid> {
-    let count = count(fields, given)?.unwrap_or(0);
-    let template = fields.text("nodeTemplatePath")?;
-    // If several are given, the first one of this order has an effect.
-    let allocatable = fields.take("nodeAllocatableStrategy").map(|part| allocatable(&part));
-    let label = fields.take("labelNodePrepareStrategy").map(|part| label(&part));
-    let unique = fields.take("uniqueNodeLabelStrategy").map(|part| {
-        let mut fields = part.fields()?;
-        let key = fields.require("labelKey")?.text()?.to_owned();
-        fields.finish()?;
-        Ok(Preparation::UniqueLabel { key })
-    });
-    let preparation = allocatable.or(label).or(unique).unwrap_or(Ok(Preparation::None))?;
-    Ok(Step::CreateNodes { count, template, preparation })
-}
-
-fn allocatable(part: &Part<'_>) -> Result<Preparation, Invalid> {
-    let mut fields = part.fields()?;
-    let amounts = labels(&mut fields, "nodeAllocatable")?;
-    let mut drivers = Vec::new();
-    let limits = fields.take("csiNodeAllocatable");
-    for (driver, limit) in limits.map_or(Ok(Vec::new()), |part| part.entries())? {
-        let mut limit = limit.fields()?;
-        drivers.push((driver.to_owned(), limit.count("count")?));
-        limit.finish()?;
-    }
-    let migrated = fields.texts("migratedPlugins")?;
-    fields.finish()?;
-    Ok(Preparation::Allocatable { amounts, drivers, migrated })
-}
-
-fn label(part: &Part<'_>) -> Result<Preparation, Invalid> {
-    let mut fields = part.fields()?;
-    let key = fields.require("labelKey")?.text()?.to_owned();
-    let values = fields.require("labelValues")?;
-    let given = values.texts()?;
-    if given.is_empty() {
-        return Err(values.invalid(Why::Missing("labelValues")));
-    }
-    fields.finish()?;
-    Ok(Preparation::Label { key, values: given })
-}
-
-fn create_pods<'t>(fields: &mut Fields<'t>, given: &Parameters<'t>) -> Result<CreatePods, Invalid> {
-    let owner = fields.owner().clone();
-    let wrong = |what: &str| Err(owner.invalid(Why::Value(what.to_owned())));
-    let steady_flag = fields.flag("steadyState")?;
-    let is_steady = match fields.take("steadyStateParam") {
-        Some(parameter) => given.flag(&parameter)?,
-        None => steady_flag,
-    };
-    let duration = duration(fields, given)?.unwrap_or_default();
-    let claim = fields.text("persistentVolumeClaimTemplatePath")?;
-    let volume = fields.text("persistentVolumeTemplatePath")?;
-    let volumes = match (volume, claim) {
-        (Some(volume), Some(claim)) => Some((volume, claim)),
-        // A volume without a claim has no effect.
-        (_, None) => None,
-        (None, Some(_)) => return wrong("a claim needs a persistentVolumeTemplatePath"),
-    };
-    let created = CreatePods {
-        count: count(fields, given)?.unwrap_or(0),
-        namespace: fields.text("namespace")?,
-        template: fields.text("podTemplatePath")?,
-        volumes,
-        collects: fields.flag("collectMetrics")?,
-        waits: !fields.flag("skipWaitToCompletion")?,
-        steady: is_steady.then_some(duration),
-    };
-    match created {
-        CreatePods { collects: true, waits: false, .. } => {
-            wrong("collectMetrics and skipWaitToCompletion exclude each other")
-        }
-        CreatePods { steady: Some(_), waits: false, .. } => {
-            wrong("steadyState and skipWaitToCompletion exclude each other")
-        }
-        CreatePods { steady: Some(Duration::ZERO), .. } => {
-            wrong("steadyState needs a duration above 0")
-        }
-        CreatePods { steady: Some(_), count: 0, .. } => wrong("steadyState needs a count above 0"),
-        created => Ok(created),
-    }
-}
-
-/// Pods in several namespaces, which are numbered from 0.
-fn create_pod_sets<'t>(
-    mut fields: Fields<'t>,
-    given: &Parameters<'t>,
-) -> Result<Vec<Step>, Invalid> {
-    let count = count(&mut fields, given)?.unwrap_or(0);
-    let prefix = fields.text("namespacePrefix")?.unwrap_or_default();
-    let mut inner = fields.require("createPodsOp")?.fields()?;
-    if let Some(opcode) = inner.take("opcode")
-        && opcode.text()? != "createPods"
-    {
-        return Err(opcode.invalid(Why::UnknownOpcode(opcode.text()?.to_owned())));
-    }
-    let pods = create_pods(&mut inner, given)?;
-    inner.finish()?;
-    fields.finish()?;
-    let set = |number| {
-        let namespace = Some(format!("{prefix}-{number}"));
-        Step::CreatePods(CreatePods { namespace, ..pods.clone() })
-    };
-    Ok((0..count).map(set).collect())
-}
-
-fn any<'t>(fields: &mut Fields<'t>, given: &Parameters<'t>) -> Result<Any, Invalid> {
-    Ok(Any {
-        namespace: fields.text("namespace")?.filter(|namespace| !namespace.is_empty()),
-        template: fields.require("templatePath")?.text()?.to_owned(),
-        count: count(fields, given)?.unwrap_or(1),
-    })
-}
-
-fn churn(fields: &mut Fields<'_>) -> Result<Step, Invalid> {
-    const INTERVAL: usize = 500;
-    let number = fields.take("number");
-    let most = number.as_ref().map(Part::count).transpose()?.filter(|number| *number > 0);
-    let mode = fields.require("mode")?;
-    let mode = match mode.text()? {
-        "create" => ChurnMode::Create(most),
-        "recreate" => match most {
-            Some(most) => ChurnMode::Recreate(most),
-            None => {
-                let at = number.as_ref().unwrap_or(fields.owner());
-                let what = "the mode recreate needs a number above 0".to_owned();
-                return Err(at.invalid(Why::Value(what)));
-            }
-        },
-        _ => return Err(mode.invalid(Why::Type("create or recreate"))),
-    };
-    let interval = fields.count("intervalMilliseconds")?.filter(|interval| *interval > 0);
-    let namespace = fields.text("namespace")?;
-    let paths = fields.require("templatePaths")?;
-    let templates = paths.texts()?;
-    if templates.is_empty() {
-        return Err(paths.invalid(Why::Missing("templatePaths")));
-    }
-    let interval = Duration::from_millis(interval.unwrap_or(INTERVAL) as u64);
-    Ok(Step::Churn(Churn { mode, interval, namespace, templates }))
-}
-
-fn stage(fields: &mut Fields<'_>) -> Result<Stage, Invalid> {
-    let Some(part) = fields.take("stageRequirement") else { return Ok(Stage::Scheduled) };
-    match part.text()? {
-        "" | "Scheduled" => Ok(Stage::Scheduled),
-        "Attempted" => Ok(Stage::Attempted),
-        _ => Err(part.invalid(Why::Type("Scheduled or Attempted"))),
-    }
 }

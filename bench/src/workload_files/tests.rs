@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use super::cases::{self, Workload};
-use super::steps::{Any, Churn, ChurnMode, CreatePods, Labels, Preparation, Stage, Step};
-use super::tree::Why;
+use super::cases::{self, Invalid, Workload};
+use super::steps::{Churn, ChurnMode, CreateNodes, CreatePods, Stage, Step};
 
 /// A file with one case, whose operations and workload settings are given as YAML in flow style.
 fn file(operations: &[&str], workload: &str) -> String {
@@ -14,183 +13,114 @@ fn file(operations: &[&str], workload: &str) -> String {
     text
 }
 
+fn workloads(text: &str) -> Vec<Workload> {
+    cases::read(text).unwrap_or_else(|invalid| panic!("{invalid:?}"))
+}
+
 fn steps(operations: &[&str], workload: &str) -> Vec<Step> {
-    let read = cases::read(&file(operations, workload));
-    read.unwrap_or_else(|invalid| panic!("{invalid}")).remove(0).steps
+    workloads(&file(operations, workload)).remove(0).steps
 }
 
-/// The line, the path and the reason of an error.
-fn error(operations: &[&str], workload: &str) -> (u64, String, Why) {
-    let invalid = cases::read(&file(operations, workload)).expect_err("an invalid file");
-    (invalid.line, invalid.path, invalid.why)
+/// The line and the text of an error.
+fn error(operations: &[&str], workload: &str) -> (u64, String) {
+    let Invalid { line, what } =
+        cases::read(&file(operations, workload)).expect_err("an invalid file");
+    (line, what)
 }
 
-fn labels(name: &str, value: &str) -> Labels {
-    [(name.to_owned(), value.to_owned())].into()
-}
-
-fn plain(count: usize) -> CreatePods {
-    CreatePods {
-        count,
-        namespace: None,
-        template: None,
-        volumes: None,
-        collects: false,
-        waits: true,
-        steady: None,
-    }
+fn pods(count: usize, namespace: Option<&str>) -> CreatePods {
+    CreatePods { count, namespace: namespace.map(str::to_owned), ..CreatePods::default() }
 }
 
 #[test]
 fn counts_are_fixed_or_parameters_of_the_workload() {
     let operations = [
-        "opcode: createNodes, countParam: $nodes, labelNodePrepareStrategy: {labelKey: zone, labelValues: [a, b]}",
-        "opcode: createNamespaces, prefix: ns, count: 2",
+        "opcode: createNodes, countParam: $nodes",
+        "opcode: createNamespaces, prefix: ns, count: 2, namespaceTemplatePath: null",
         "opcode: createPods, count: 5, countParam: $pods, collectMetrics: true, namespace: ns-0",
         "Opcode: createPods, Count: 1, skipWaitToCompletion: true",
+        "opcode: createPodSets, countParam: $nodes, namespacePrefix: s, \
+         createPodsOp: {opcode: createPods, countParam: $pods}",
+        "opcode: sleep, durationParam: $time",
     ];
-    let found = steps(&operations, "params: {nodes: 3, pods: 7}");
-    let key = "zone".to_owned();
-    let preparation = Preparation::Label { key, values: vec!["a".into(), "b".into()] };
+    let found = steps(&operations, "params: {nodes: 2, pods: 7, time: 1m30s}");
     let expected = [
-        Step::CreateNodes { count: 3, template: None, preparation },
+        Step::CreateNodes(CreateNodes { count: 2, ..CreateNodes::default() }),
         Step::CreateNamespaces { prefix: "ns".to_owned(), count: 2, template: None },
-        Step::CreatePods(CreatePods {
-            namespace: Some("ns-0".to_owned()),
-            collects: true,
-            ..plain(7)
-        }),
-        Step::CreatePods(CreatePods { waits: false, ..plain(1) }),
+        Step::CreatePods(CreatePods { collects: true, ..pods(7, Some("ns-0")) }),
+        Step::CreatePods(CreatePods { is_in_background: true, ..pods(1, None) }),
+        Step::CreatePods(pods(7, Some("s-0"))),
+        Step::CreatePods(pods(7, Some("s-1"))),
+        Step::Sleep { duration: Duration::from_secs(90) },
     ];
     assert_eq!(found, expected);
 }
 
 #[test]
-fn sets_of_pods_are_one_operation_per_namespace() {
-    let set = "opcode: createPodSets, countParam: $sets, namespacePrefix: s, \
-        createPodsOp: {opcode: createPods, count: 4}";
-    let found =
-        steps(&[set, "opcode: sleep, durationParam: $time"], "params: {sets: 2, time: 1m30s}");
-    let pods = |namespace: &str| {
-        Step::CreatePods(CreatePods { namespace: Some(namespace.to_owned()), ..plain(4) })
-    };
-    assert_eq!(found, [pods("s-0"), pods("s-1"), Step::Sleep(Duration::from_secs(90))]);
-}
-
-#[test]
-fn churn_deletions_updates_and_barriers_have_their_defaults() {
+fn churn_updates_and_barriers_have_their_defaults() {
     let operations = [
         "opcode: churn, mode: create, templatePaths: [a.yaml]",
-        "opcode: churn, mode: recreate, number: 2, intervalMilliseconds: 50, namespace: c, templatePaths: [a, b]",
-        "opcode: deletePods, namespace: web, deletePodsPerSecond: 50, skipWaitToCompletion: true, labelSelector: {a: b}",
         "opcode: createAny, templatePath: x, namespace: web",
-        "opcode: updateAny, templatePath: x, countParam: $some, updatePerSecond: 9, subresources: [resize]",
         "opcode: barrier",
-        "opcode: barrier, namespaces: [web], stageRequirement: Attempted, labelSelector: {a: b}",
+        "opcode: barrier, stageRequirement: Attempted",
         "opcode: createPods, count: 2, steadyStateParam: $steady, duration: 5s",
-        "opcode: createPods, count: 2, persistentVolumeTemplatePath: v, persistentVolumeClaimTemplatePath: c",
     ];
-    let found = steps(&operations, "params: {some: 3, steady: true}");
-    let churn = |mode, milliseconds, namespace: Option<&str>, templates: &[&str]| {
-        Step::Churn(Churn {
-            mode,
-            interval: Duration::from_millis(milliseconds),
-            namespace: namespace.map(str::to_owned),
-            templates: templates.iter().map(|path| (*path).to_owned()).collect(),
-        })
+    let found = steps(&operations, "params: {steady: true}");
+    let [Step::Churn(churn), Step::CreateAny(any), rest @ ..] = &found[..] else {
+        panic!("{found:?}")
     };
-    let any = |namespace: Option<&str>, count| Any {
-        namespace: namespace.map(str::to_owned),
-        template: "x".to_owned(),
-        count,
-    };
-    let expected = [
-        churn(ChurnMode::Create(None), 500, None, &["a.yaml"]),
-        churn(ChurnMode::Recreate(2), 50, Some("c"), &["a", "b"]),
-        Step::DeletePods {
-            namespace: "web".to_owned(),
-            labels: labels("a", "b"),
-            per_second: 50,
-            waits: false,
-        },
-        Step::CreateAny(any(Some("web"), 1)),
-        Step::UpdateAny {
-            any: any(None, 3),
-            per_second: 9,
-            subresources: vec!["resize".to_owned()],
-        },
-        Step::Barrier { namespaces: Vec::new(), labels: Labels::new(), stage: Stage::Scheduled },
-        Step::Barrier {
-            namespaces: vec!["web".to_owned()],
-            labels: labels("a", "b"),
-            stage: Stage::Attempted,
-        },
-        Step::CreatePods(CreatePods { steady: Some(Duration::from_secs(5)), ..plain(2) }),
-        Step::CreatePods(CreatePods { volumes: Some(("v".into(), "c".into())), ..plain(2) }),
-    ];
-    assert_eq!(found, expected);
+    let Churn { mode: ChurnMode::Create, number: 0, .. } = churn else { panic!("{churn:?}") };
+    assert_eq!((churn.interval(), any.count), (Duration::from_millis(500), 1));
+    let barrier = |stage| Step::Barrier { namespaces: Vec::new(), labels: [].into(), stage };
+    let duration = Duration::from_secs(5);
+    let steady = CreatePods { is_steady: true, duration, ..pods(2, None) };
+    let expected = [barrier(Stage::Scheduled), barrier(Stage::Attempted), Step::CreatePods(steady)];
+    assert_eq!(rest, expected);
 }
 
 #[test]
-fn a_parameter_must_be_defined_and_of_its_type() {
-    let nodes = "opcode: createNodes, countParam: $nodes";
-    let path = "[0].workloadTemplate[0].countParam".to_owned();
-    let small = || "small".to_owned();
-    let undefined = Why::UndefinedParameter("nodes".to_owned(), small());
-    assert_eq!(error(&[nodes], "labels: [a]"), (3, path.clone(), undefined));
-    let wrong = Why::WrongParameter("nodes".to_owned(), small(), "a count");
-    let value = "[0].workloads[0].params.nodes".to_owned();
-    assert_eq!(error(&[nodes], "params: {nodes: many}"), (5, value, wrong));
-    let none = Why::NoParameter("nodes".to_owned());
-    assert_eq!(error(&["opcode: createNodes, countParam: nodes"], "labels: [a]"), (3, path, none));
-}
-
-#[test]
-fn a_parameter_that_no_operation_uses_is_noted() {
-    let unused = |parameters: &str| {
-        let operation = "opcode: createNodes, countParam: $nodes";
-        let read = cases::read(&file(&[operation], &format!("params: {{{parameters}}}")));
-        read.unwrap_or_else(|invalid| panic!("{invalid}")).remove(0).unused_parameter
-    };
-    assert_eq!(unused("nodes: 1, node: 1"), Some("node".to_owned()));
-    assert_eq!(unused("nodes: 1"), None);
-}
-
-#[test]
-fn an_unknown_operation_or_field_is_an_error_at_its_line() {
+fn errors_name_the_line_and_the_field() {
     let sleep = "opcode: sleep, duration: 1s";
-    let place = |field: &str| format!("[0].workloadTemplate[1]{field}");
-    let opcode = Why::UnknownOpcode("deleteNodes".to_owned());
-    let found = error(&[sleep, "opcode: deleteNodes"], "labels: [a]");
-    assert_eq!(found, (4, place(".opcode"), opcode));
-    let field = Why::UnknownField("number".to_owned());
-    let found = error(&[sleep, "opcode: createNodes, number: 1"], "labels: [a]");
-    assert_eq!(found, (4, place(""), field));
-    let missing = error(&[sleep, "count: 1"], "labels: [a]");
-    assert_eq!(missing, (4, place(""), Why::Missing("opcode")));
-    let negative = error(&[sleep, "opcode: createNodes, count: -1"], "labels: [a]");
-    assert_eq!(negative, (4, place(".count"), Why::Type("a count")));
-    let mode = error(&[sleep, "opcode: churn, mode: recreate, templatePaths: [a]"], "labels: [a]");
-    assert_eq!(mode.0, 4);
-    let both = "opcode: createPods, count: 1, collectMetrics: true, skipWaitToCompletion: true";
-    assert!(matches!(error(&[sleep, both], "labels: [a]"), (4, _, Why::Value(_))));
-    let found = error(&[sleep], "label: [a]");
-    assert_eq!(found.2, Why::UnknownField("label".to_owned()));
-    assert_eq!(cases::read("[]").expect_err("empty").why.to_string(), "the file has no workloads");
+    let nodes = "opcode: createNodes, countParam: $nodes";
+    let pods = "opcode: createPods, count: 1, collectMetrics: true, skipWaitToCompletion: true";
+    let claim = "opcode: createPods, count: 1, persistentVolumeClaimTemplatePath: c";
+    for (operation, parameters, expected) in [
+        (nodes, "{node: 3}", "countParam: the parameter \"nodes\" is undefined"),
+        (nodes, "{nodes: many}", "invalid type: string \"many\""),
+        (
+            "opcode: createNodes, countParam: nodes",
+            "{}",
+            "\"nodes\" is not a parameter: write $NAME",
+        ),
+        ("opcode: deleteNodes", "{}", "unknown variant `deleteNodes`"),
+        ("opcode: createNodes, number: 1", "{}", "unknown field `number`"),
+        ("count: 1", "{}", "missing field `opcode`"),
+        ("opcode: createNodes, count: -1", "{}", "invalid value: integer `-1`"),
+        ("opcode: churn, mode: recreate, templatePaths: [a]", "{}", "needs a number above 0"),
+        (pods, "{}", "collectMetrics and skipWaitToCompletion exclude each other"),
+        (claim, "{}", "a claim needs a persistentVolumeTemplatePath"),
+    ] {
+        let (line, what) = error(&[sleep, operation], &format!("params: {parameters}"));
+        assert!(line == 4 && what.contains(expected), "{operation}: {line}: {what}");
+    }
+    let (line, what) = error(&[sleep], "label: [a]");
+    assert!(line == 5 && what.contains("label"), "{line}: {what}");
+    assert_eq!(cases::read("[]").expect_err("empty").what, "the file has no workloads");
     assert!(cases::read("- name: [").is_err());
 }
 
 #[test]
-fn operations_of_resource_claims_are_known_and_use_their_parameters() {
-    let found = steps(
-        &["opcode: createResourceDriver, maxClaimsPerNodeParam: $max, nodes: n-*"],
-        "params: {max: 1}",
-    );
-    assert_eq!(found, [Step::Unsupported("createResourceDriver".to_owned())]);
-}
-
-fn workloads(text: &str) -> Vec<Workload> {
-    cases::read(text).unwrap_or_else(|invalid| panic!("{invalid}"))
+fn unused_parameters_are_known() {
+    let unused = |operation: &str, parameters: &str| {
+        let text = file(&[operation], &format!("params: {{{parameters}}}"));
+        workloads(&text).remove(0).unused_parameter
+    };
+    let nodes = "opcode: createNodes, countParam: $nodes";
+    assert_eq!(unused(nodes, "nodes: 1, node: 1"), Some("node".to_owned()));
+    assert_eq!(unused(nodes, "nodes: 1"), None);
+    let driver = "opcode: createResourceDriver, maxClaimsPerNodeParam: $max, nodes: n-*";
+    assert_eq!(unused(driver, "max: 1"), None);
+    assert_eq!(steps(&[driver], "params: {max: 1}"), [Step::CreateResourceDriver]);
 }
 
 #[test]
@@ -226,8 +156,8 @@ fn names_must_be_unique() {
             "- name: {name}\n  workloadTemplate: [{{opcode: barrier}}]\n  workloads: [{workloads}]\n"
         )
     };
-    let twice = |text: &str| cases::read(text).expect_err("a duplicate").why;
+    let twice = |text: &str| cases::read(text).expect_err("a duplicate").what;
     let found = twice(&(case("A", "{name: x}") + &case("A", "{name: x}")));
-    assert_eq!(found, Why::Twice("A".to_owned()));
-    assert_eq!(twice(&case("A", "{name: x}, {name: x}")), Why::Twice("x".to_owned()));
+    assert_eq!(found, "\"A\" occurs twice");
+    assert_eq!(twice(&case("A", "{name: x}, {name: x}")), "\"x\" occurs twice");
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use portolan_apiserver::{ApiServer, Kubelet, KubeletOptions, Options, PatchKind};
+use portolan_apiserver::{ApiServer, Kubelet, Options, PatchKind};
 use portolan_kube::api::{Connection, Limits};
 use portolan_kube::process::{LiveConfig, LiveScheduler};
 use portolan_kube::write::Fence;
@@ -16,7 +16,7 @@ const NODES: usize = 3;
 
 pub(super) fn run(recorded: &Recorded) -> Result<(Vec<Write>, Vec<End>), String> {
     let server = ApiServer::start(Options::default()).map_err(|error| error.to_string())?;
-    let _kubelets = Kubelet::start(&server, KubeletOptions::default());
+    let _kubelets = Kubelet::start(&server, Duration::ZERO);
     for n in 0..NODES {
         server.create(&node(n)).map_err(|error| error.to_string())?;
     }

@@ -215,7 +215,7 @@ fn every_operation_runs() {
     );
     let reason = |index: usize| result["workloads"][index]["reason"].as_str().expect("a reason");
     assert_eq!(reason(2), "portolan supports only SchedulerQueueingHints=true");
-    assert!(reason(6).contains("createResourceDriver"), "{}", reason(6));
+    assert!(reason(6).contains("CreateResourceDriver"), "{}", reason(6));
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn errors_name_the_file_the_line_and_the_remedy() {
     let broken = FILE.replacen("countParam: $pods", "countParam: $many", 1);
     let path = file("perf_files_errors", "broken.yaml", broken.as_bytes());
     let says = format!(
-        "portolan: {path}:9: [0].workloadTemplate[1].countParam: the parameter \"many\" is undefined in workload \"tiny\"\n"
+        "portolan: {path}:9: workload \"tiny\": countParam: the parameter \"many\" is undefined\n"
     );
     assert_eq!(live(&path, &[]), says);
     let several = file("perf_files_errors", "several.yaml", b"- name: A\n---\n- name: B\n");

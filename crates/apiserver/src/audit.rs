@@ -12,7 +12,7 @@ use serde_json::Value;
 pub struct Write {
     /// The time since the server started.
     pub at: Duration,
-    /// create, update, patch, delete or deletecollection.
+    /// create, update, patch or delete.
     pub verb: &'static str,
     /// The plural, and the subresource after a slash: `pods`, `pods/binding`.
     pub resource: String,

@@ -76,7 +76,6 @@ impl Call {
             ("POST", true) if !resource.namespaced || !namespace.is_empty() => "create",
             ("PUT", false) => "update",
             ("PATCH", false) => "patch",
-            ("DELETE", true) => "deletecollection",
             ("DELETE", false) if subresource.is_empty() => "delete",
             _ => return Err(ApiError::method_not_allowed()),
         };
@@ -174,7 +173,6 @@ mod tests {
                 "b",
             ),
             ("DELETE", "/api/v1/nodes/n", "delete", "nodes", "", "n"),
-            ("DELETE", "/api/v1/nodes", "deletecollection", "nodes", "", ""),
             (
                 "POST",
                 "/apis/authentication.k8s.io/v1/tokenreviews",
@@ -205,6 +203,7 @@ mod tests {
             ("GET", "/api/v1/namespaces/a/pods/b/binding", 405),
             ("GET", "/apis/authentication.k8s.io/v1/tokenreviews", 405),
             ("PATCH", "/api/v1/nodes", 405),
+            ("DELETE", "/api/v1/nodes", 405),
         ] {
             assert_eq!(call(method, path), Err(code), "{method} {path}");
         }

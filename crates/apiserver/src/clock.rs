@@ -65,20 +65,15 @@ pub(crate) const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// The present time in seconds, as `metadata.creationTimestamp`.
 pub(crate) fn now() -> String {
-    format_time(SystemTime::now(), false)
-}
-
-/// The present time in microseconds, as `spec.renewTime` of a Lease.
-pub(crate) fn now_micro() -> String {
-    format_time(SystemTime::now(), true)
+    later(0)
 }
 
 /// The present time plus `seconds`, a few centuries at most.
 pub(crate) fn later(seconds: u64) -> String {
-    format_time(SystemTime::now() + Duration::from_secs(seconds), false)
+    format_time(SystemTime::now() + Duration::from_secs(seconds))
 }
 
-fn format_time(time: SystemTime, micro: bool) -> String {
+fn format_time(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (days, seconds) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
     // Civil date from the days since 1970, counted in eras of 400 years that begin on the 1st of March.
@@ -90,9 +85,8 @@ fn format_time(time: SystemTime, micro: bool) -> String {
     let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
     let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
     let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let fraction = if micro { format!(".{:06}", since.subsec_micros()) } else { String::new() };
     format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}{fraction}Z",
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
         seconds / 3600,
         seconds / 60 % 60,
         seconds % 60
@@ -104,7 +98,7 @@ mod tests {
     use super::*;
 
     fn at(seconds: u64) -> String {
-        format_time(UNIX_EPOCH + Duration::from_secs(seconds), false)
+        format_time(UNIX_EPOCH + Duration::from_secs(seconds))
     }
 
     #[test]
@@ -113,8 +107,6 @@ mod tests {
         assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
         assert_eq!(at(951_868_800), "2000-03-01T00:00:00Z");
         assert_eq!(at(1_795_372_799), "2026-11-22T18:39:59Z");
-        let micro = format_time(UNIX_EPOCH + Duration::from_micros(1_500_000), true);
-        assert_eq!(micro, "1970-01-01T00:00:01.500000Z");
     }
 
     #[test]

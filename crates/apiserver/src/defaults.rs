@@ -24,36 +24,20 @@ const WRITTEN_AS_NULL: &[&str] = &[
 /// Fills in absent fields of an object that a client sent, and drops its nulls.
 pub(crate) fn fill(resource: &Resource, object: &mut Value) {
     drop_nulls(object);
-    match (resource.group, resource.kind) {
-        (_, "Event") => {
-            if let Some(event) = object.as_object_mut() {
-                absent(event, "deprecatedFirstTimestamp", Value::Null);
-                absent(event, "deprecatedLastTimestamp", Value::Null);
-                absent(event, "deprecatedSource", json!({}));
-            }
+    if let Some((part, Value::Object(defaults))) = constants(resource) {
+        let part =
+            if part.is_empty() { object.as_object_mut() } else { Some(section(object, part)) };
+        if let Some(part) = part {
+            defaults.iter().for_each(|(field, value)| absent(part, field, value.clone()));
         }
+    }
+    match (resource.group, resource.kind) {
         ("storage.k8s.io", "CSINode") => {
-            let drivers = object.pointer_mut("/spec/drivers").and_then(Value::as_array_mut);
-            for driver in drivers.into_iter().flatten().filter_map(Value::as_object_mut) {
+            for driver in maps(object.pointer_mut("/spec/drivers")) {
                 absent(driver, "topologyKeys", Value::Null);
             }
         }
-        ("", "Pod") => {
-            for path in [["spec", "schedulingGates"], ["status", "conditions"]] {
-                let [part, field] = path;
-                // An empty list is not written.
-                if object[part][field].as_array().is_some_and(Vec::is_empty) {
-                    section(object, part).remove(field);
-                }
-            }
-            pod_spec(section(object, "spec"));
-            let conditions = object.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
-            for condition in conditions.into_iter().flatten().filter_map(Value::as_object_mut) {
-                for field in ["lastProbeTime", "lastTransitionTime"] {
-                    absent(condition, field, Value::Null);
-                }
-            }
-        }
+        ("", "Pod") => pod(object),
         ("", "Node") => {
             section(object, "spec");
             let status = section(object, "status");
@@ -63,18 +47,16 @@ pub(crate) fn fill(resource: &Resource, object: &mut Value) {
                 status.insert("allocatable".into(), capacity);
             }
         }
-        ("", "PersistentVolume") => {
-            let spec = section(object, "spec");
-            absent(spec, "persistentVolumeReclaimPolicy", json!("Retain"));
-            absent(spec, "volumeMode", json!("Filesystem"));
+        ("", "Service") => {
+            for port in maps(object.pointer_mut("/spec/ports")) {
+                absent(port, "protocol", json!("TCP"));
+                if let Some(number) = port.get("port").cloned() {
+                    absent(port, "targetPort", number);
+                }
+            }
         }
-        ("", "PersistentVolumeClaim") => {
-            absent(section(object, "spec"), "volumeMode", json!("Filesystem"))
-        }
-        ("", "Service") => service(section(object, "spec")),
         ("", "ReplicationController") => {
             let spec = section(object, "spec");
-            absent(spec, "replicas", json!(1));
             template(spec);
             if !spec.contains_key("selector") {
                 let labels =
@@ -82,56 +64,84 @@ pub(crate) fn fill(resource: &Resource, object: &mut Value) {
                 absent(spec, "selector", labels.unwrap_or_default());
             }
         }
-        ("apps", "ReplicaSet") => {
-            let spec = section(object, "spec");
-            absent(spec, "replicas", json!(1));
-            template(spec);
-        }
-        ("apps", "Deployment") => {
-            let spec = section(object, "spec");
-            absent(spec, "replicas", json!(1));
-            absent(spec, "revisionHistoryLimit", json!(10));
-            absent(spec, "progressDeadlineSeconds", json!(600));
-            let rolling = json!({"maxSurge": "25%", "maxUnavailable": "25%"});
-            absent(spec, "strategy", json!({"type": "RollingUpdate", "rollingUpdate": rolling}));
-            template(spec);
-        }
-        ("apps", "StatefulSet") => {
-            let spec = section(object, "spec");
-            absent(spec, "replicas", json!(1));
-            absent(spec, "revisionHistoryLimit", json!(10));
-            absent(spec, "podManagementPolicy", json!("OrderedReady"));
-            absent(
-                spec,
-                "updateStrategy",
-                json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}),
-            );
-            template(spec);
-        }
-        ("storage.k8s.io", "StorageClass") => {
-            if let Some(class) = object.as_object_mut() {
-                absent(class, "reclaimPolicy", json!("Delete"));
-                absent(class, "volumeBindingMode", json!("Immediate"));
-            }
-        }
-        ("storage.k8s.io", "CSIDriver") => {
-            let spec = section(object, "spec");
-            absent(spec, "attachRequired", json!(true));
-            absent(spec, "podInfoOnMount", json!(false));
-            absent(spec, "volumeLifecycleModes", json!(["Persistent"]));
-            absent(spec, "storageCapacity", json!(false));
-            absent(spec, "fsGroupPolicy", json!("ReadWriteOnceWithFSType"));
-            absent(spec, "requiresRepublish", json!(false));
-            absent(spec, "seLinuxMount", json!(false));
-        }
+        ("apps", _) => template(section(object, "spec")),
         ("resource.k8s.io", kind) => devices::fill(kind, object),
-        ("scheduling.k8s.io", "PriorityClass") => {
-            if let Some(class) = object.as_object_mut() {
-                absent(class, "preemptionPolicy", json!("PreemptLowerPriority"));
-            }
-        }
         _ => {}
     }
+}
+
+/// The fields with constant defaults of a kind, and the part of its objects that has them.
+fn constants(resource: &Resource) -> Option<(&'static str, Value)> {
+    Some(match (resource.group, resource.kind) {
+        (_, "Event") => (
+            "",
+            json!({
+                "deprecatedFirstTimestamp": null, "deprecatedLastTimestamp": null, "deprecatedSource": {},
+            }),
+        ),
+        ("", "PersistentVolume") => {
+            ("spec", json!({"persistentVolumeReclaimPolicy": "Retain", "volumeMode": "Filesystem"}))
+        }
+        ("", "PersistentVolumeClaim") => ("spec", json!({"volumeMode": "Filesystem"})),
+        ("", "Service") => (
+            "spec",
+            json!({"type": "ClusterIP", "sessionAffinity": "None", "internalTrafficPolicy": "Cluster"}),
+        ),
+        ("", "ReplicationController") | ("apps", "ReplicaSet") => ("spec", json!({"replicas": 1})),
+        ("apps", "Deployment") => (
+            "spec",
+            json!({
+                "replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600,
+                "strategy": {
+                    "type": "RollingUpdate",
+                    "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"},
+                },
+            }),
+        ),
+        ("apps", "StatefulSet") => (
+            "spec",
+            json!({
+                "replicas": 1, "revisionHistoryLimit": 10, "podManagementPolicy": "OrderedReady",
+                "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+            }),
+        ),
+        ("storage.k8s.io", "StorageClass") => {
+            ("", json!({"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"}))
+        }
+        ("storage.k8s.io", "CSIDriver") => (
+            "spec",
+            json!({
+                "attachRequired": true, "podInfoOnMount": false, "volumeLifecycleModes": ["Persistent"],
+                "storageCapacity": false, "fsGroupPolicy": "ReadWriteOnceWithFSType", "requiresRepublish": false,
+                "seLinuxMount": false,
+            }),
+        ),
+        ("scheduling.k8s.io", "PriorityClass") => {
+            ("", json!({"preemptionPolicy": "PreemptLowerPriority"}))
+        }
+        _ => return None,
+    })
+}
+
+fn pod(object: &mut Value) {
+    for [part, field] in [["spec", "schedulingGates"], ["status", "conditions"]] {
+        // An empty list is not written.
+        if object[part][field].as_array().is_some_and(Vec::is_empty) {
+            section(object, part).remove(field);
+        }
+    }
+    pod_spec(section(object, "spec"));
+    for condition in maps(object.pointer_mut("/status/conditions")) {
+        for field in ["lastProbeTime", "lastTransitionTime"] {
+            absent(condition, field, Value::Null);
+        }
+    }
+}
+
+/// The maps in a list.
+pub(crate) fn maps(list: Option<&mut Value>) -> impl Iterator<Item = &mut Map<String, Value>> {
+    let items = list.and_then(Value::as_array_mut).into_iter().flatten();
+    items.filter_map(Value::as_object_mut)
 }
 
 /// The map under `name`, which is created if it is absent.
@@ -172,24 +182,19 @@ fn pod_spec(spec: &mut Map<String, Value>) {
     absent(spec, "securityContext", json!({}));
     let host_network = spec.get("hostNetwork") == Some(&Value::Bool(true));
     for field in ["containers", "initContainers"] {
-        let containers = spec.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten();
-        containers
-            .filter_map(Value::as_object_mut)
-            .for_each(|container| default_container(container, host_network));
+        maps(spec.get_mut(field)).for_each(|container| default_container(container, host_network));
     }
-    for volume in spec.get_mut("volumes").and_then(Value::as_array_mut).into_iter().flatten() {
-        if let Some(volume) = volume.as_object_mut() {
-            if volume.keys().all(|key| key == "name") {
-                volume.insert("emptyDir".into(), json!({}));
-            }
-            for (source, field, value) in [
-                ("configMap", "defaultMode", json!(420)),
-                ("secret", "defaultMode", json!(420)),
-                ("hostPath", "type", json!("")),
-            ] {
-                if let Some(source) = volume.get_mut(source).and_then(Value::as_object_mut) {
-                    absent(source, field, value);
-                }
+    for volume in maps(spec.get_mut("volumes")) {
+        if volume.keys().all(|key| key == "name") {
+            volume.insert("emptyDir".into(), json!({}));
+        }
+        for (source, field, value) in [
+            ("configMap", "defaultMode", json!(420)),
+            ("secret", "defaultMode", json!(420)),
+            ("hostPath", "type", json!("")),
+        ] {
+            if let Some(source) = volume.get_mut(source).and_then(Value::as_object_mut) {
+                absent(source, field, value);
             }
         }
     }
@@ -211,12 +216,10 @@ fn default_container(container: &mut Map<String, Value>, host_network: bool) {
             }
         }
     }
-    for port in container.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
-        if let Some(port) = port.as_object_mut() {
-            absent(port, "protocol", json!("TCP"));
-            if let (true, Some(number)) = (host_network, port.get("containerPort").cloned()) {
-                absent(port, "hostPort", number);
-            }
+    for port in maps(container.get_mut("ports")) {
+        absent(port, "protocol", json!("TCP"));
+        if let (true, Some(number)) = (host_network, port.get("containerPort").cloned()) {
+            absent(port, "hostPort", number);
         }
     }
 }
@@ -225,20 +228,6 @@ fn default_container(container: &mut Map<String, Value>, host_network: bool) {
 fn moving_tag(image: &str) -> bool {
     let name = image.rsplit('/').next().unwrap_or(image);
     !name.contains('@') && name.split_once(':').is_none_or(|(_, tag)| tag == "latest")
-}
-
-fn service(spec: &mut Map<String, Value>) {
-    absent(spec, "type", json!("ClusterIP"));
-    absent(spec, "sessionAffinity", json!("None"));
-    absent(spec, "internalTrafficPolicy", json!("Cluster"));
-    for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
-        if let Some(port) = port.as_object_mut() {
-            absent(port, "protocol", json!("TCP"));
-            if let Some(number) = port.get("port").cloned() {
-                absent(port, "targetPort", number);
-            }
-        }
-    }
 }
 
 /// The class of a pod's quality of service.

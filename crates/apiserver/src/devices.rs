@@ -1,14 +1,14 @@
-//! The rules of dynamic resource allocation: the kinds of resource.k8s.io, and the claims of pods.
+//! The rules of dynamic resource allocation that a scheduler's writes meet: those of claims, and of the claims in the
+//! status of pods.
 //!
-//! The sources are `pkg/apis/resource` and `pkg/registry/resource` of Kubernetes 1.36. CEL expressions, names of drivers
-//! and the contents of devices are not validated.
+//! The sources are `pkg/apis/resource` and `pkg/registry/resource` of Kubernetes 1.36. CEL expressions, names of drivers,
+//! templates and slices are not validated.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use crate::clock::now;
-use crate::defaults::{absent, section};
+use crate::defaults::{absent, maps, section};
 use crate::error::ApiError;
 use crate::resources::{self, Resource};
 use crate::store::{Key, Store};
@@ -21,9 +21,6 @@ const MOST_REQUESTS: usize = 32;
 const MOST_SUBREQUESTS: usize = 8;
 const MOST_RESULTS: usize = 32;
 const MOST_CONSUMERS: usize = 256;
-const MOST_DEVICES: usize = 128;
-/// The maximum number of devices of a slice whose devices have taints or consume counters.
-const MOST_ADVANCED_DEVICES: usize = 64;
 
 /// Fills in absent fields of an object of resource.k8s.io.
 pub(crate) fn fill(kind: &str, object: &mut Value) {
@@ -38,12 +35,6 @@ pub(crate) fn fill(kind: &str, object: &mut Value) {
         "ResourceClaimTemplate" => {
             drop_empty_lists(object);
             fill_requests(object.pointer_mut("/spec/spec/devices/requests"));
-        }
-        "ResourceSlice" => {
-            for device in maps(object.pointer_mut("/spec/devices")) {
-                maps(device.get_mut("taints"))
-                    .for_each(|taint| absent(taint, "timeAdded", now().into()));
-            }
         }
         _ => {}
     }
@@ -64,11 +55,6 @@ fn drop_empty_lists(value: &mut Value) {
         Value::Array(items) => items.iter_mut().for_each(drop_empty_lists),
         _ => {}
     }
-}
-
-fn maps(list: Option<&mut Value>) -> impl Iterator<Item = &mut Map<String, Value>> {
-    let items = list.and_then(Value::as_array_mut).into_iter().flatten();
-    items.filter_map(Value::as_object_mut)
 }
 
 fn fill_requests(requests: Option<&mut Value>) {
@@ -147,7 +133,7 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Checks a new object.
+/// Checks a new claim.
 pub(crate) fn check_spec(
     store: &Store,
     resource: &Resource,
@@ -155,24 +141,14 @@ pub(crate) fn check_spec(
     new: &Value,
 ) -> Result<(), ApiError> {
     let mut wrong = Wrong::default();
-    match resource.kind {
-        "ResourceClaim" => {
-            admin_request(&mut wrong, store, key, &new["spec"]);
-            requests(&mut wrong, "spec.devices.requests", &new["spec"]);
-        }
-        "ResourceClaimTemplate" => {
-            admin_request(&mut wrong, store, key, &new["spec"]["spec"]);
-            requests(&mut wrong, "spec.spec.devices.requests", &new["spec"]["spec"]);
-        }
-        "ResourceSlice" => slice(&mut wrong, &new["spec"]),
-        "Pod" => pod_claims(&mut wrong, list(&new["spec"]["resourceClaims"])),
-        _ => {}
+    if resource.kind == "ResourceClaim" {
+        admin_request(&mut wrong, store, key, &new["spec"]);
+        requests(&mut wrong, &new["spec"]);
     }
     wrong.into_result(resource, &key.name)
 }
 
-/// Refuses requests for administrative access, unless the namespace permits it. In Kubernetes, the error of a template
-/// has the path of a claim.
+/// Refuses requests for administrative access, unless the namespace permits it.
 fn admin_request(wrong: &mut Wrong, store: &Store, key: &Key, claim: &Value) {
     let is_admin = |request: &Value| request["exactly"]["adminAccess"] == true;
     if let Some(at) = list(&claim["devices"]["requests"]).iter().position(is_admin) {
@@ -192,7 +168,8 @@ fn admin_access(wrong: &mut Wrong, store: &Store, key: &Key, path: &str) {
     }
 }
 
-fn requests(wrong: &mut Wrong, path: &str, claim: &Value) {
+fn requests(wrong: &mut Wrong, claim: &Value) {
+    let path = "spec.devices.requests";
     let requests = list(&claim["devices"]["requests"]);
     if !wrong.count(path, requests, MOST_REQUESTS) {
         return;
@@ -257,66 +234,7 @@ fn unique<'a>(wrong: &mut Wrong, path: &str, known: &mut BTreeSet<&'a str>, key:
     }
 }
 
-fn slice(wrong: &mut Wrong, spec: &Value) {
-    wrong.require("spec", spec, &["driver"]);
-    wrong.require("spec.pool", &spec["pool"], &["name"]);
-    let nodes = ["nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection"];
-    let set: Vec<String> = nodes
-        .into_iter()
-        .filter(|field| !spec[*field].is_null() && spec[*field] != false)
-        .map(|field| format!("`{field}`"))
-        .collect();
-    let one = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
-    match set.len() {
-        0 => wrong.add("spec", format!("Required value: {one}")),
-        1 => {}
-        _ => {
-            let set = format!("{{{}}}", set.join(", "));
-            wrong
-                .add("spec", format!("Invalid value: {set:?}: {one}, but multiple fields are set"));
-        }
-    }
-    if !spec["sharedCounters"].is_null() && !spec["devices"].is_null() {
-        let why = "Invalid value: \"\": only one of `sharedCounters` or `devices` is allowed";
-        wrong.add("spec", why);
-    }
-    let devices = list(&spec["devices"]);
-    let is_advanced =
-        |of: &Value| !list(&of["taints"]).is_empty() || !list(&of["consumesCounters"]).is_empty();
-    let most = if devices.iter().any(is_advanced) { MOST_ADVANCED_DEVICES } else { MOST_DEVICES };
-    if wrong.count("spec.devices", devices, most) {
-        let mut names = BTreeSet::new();
-        for (at, device) in devices.iter().enumerate() {
-            let path = format!("spec.devices[{at}]");
-            wrong.require(&path, device, &["name"]);
-            unique(wrong, &path, &mut names, text(device, "name"));
-        }
-    }
-}
-
-fn pod_claims(wrong: &mut Wrong, claims: &[Value]) {
-    let mut names = BTreeSet::new();
-    for (at, claim) in claims.iter().enumerate() {
-        let path = format!("spec.resourceClaims[{at}]");
-        match text(claim, "name") {
-            "" => wrong.add(format!("{path}.name"), "Required value"),
-            name => unique(wrong, &format!("{path}.name"), &mut names, name),
-        }
-        let is_set = |field: &str| !claim[field].is_null();
-        let why = match (is_set("resourceClaimName"), is_set("resourceClaimTemplateName")) {
-            (true, true) => {
-                "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
-            }
-            (false, false) => {
-                "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
-            }
-            _ => continue,
-        };
-        wrong.add(path, format!("Invalid value: {claim}: {why}"));
-    }
-}
-
-/// Refuses changes of immutable fields of resource.k8s.io.
+/// Refuses changes of the spec of a claim.
 pub(crate) fn check_change(
     resource: &Resource,
     name: &str,
@@ -324,22 +242,8 @@ pub(crate) fn check_change(
     new: &Value,
 ) -> Result<(), ApiError> {
     let mut wrong = Wrong::default();
-    match resource.kind {
-        "ResourceClaim" | "ResourceClaimTemplate" => {
-            wrong.fixed("spec", &old["spec"], &new["spec"]);
-        }
-        "ResourceSlice" => {
-            for (field, path) in [
-                ("spec.pool.name", "/spec/pool/name"),
-                ("spec.driver", "/spec/driver"),
-                ("spec.nodeName", "/spec/nodeName"),
-            ] {
-                let of = |object: &Value| object.pointer(path).cloned().unwrap_or_default();
-                wrong.fixed(field, &of(old), &of(new));
-            }
-            slice(&mut wrong, &new["spec"]);
-        }
-        _ => {}
+    if resource.kind == "ResourceClaim" {
+        wrong.fixed("spec", &old["spec"], &new["spec"]);
     }
     wrong.into_result(resource, name)
 }

@@ -32,8 +32,6 @@ pub enum Effect {
     ResetBefore,
     /// The server performs the request and resets the connection.
     ResetAfter,
-    /// The response body is sent in pieces of this number of bytes, with a pause before each piece.
-    SlowBody(usize, Duration),
     /// The connection is reset after this number of bytes of the response body.
     CutBody(usize),
     /// The stream ends before the event.
@@ -137,7 +135,6 @@ enum When {
 pub struct Fault {
     verb: Option<String>,
     resource: Option<String>,
-    namespace: Option<String>,
     name: Option<String>,
     when: When,
     limit: u64,
@@ -150,7 +147,6 @@ impl Fault {
         Fault {
             verb: None,
             resource: None,
-            namespace: None,
             name: None,
             when: When::Always,
             limit: u64::MAX,
@@ -158,7 +154,7 @@ impl Fault {
         }
     }
 
-    /// Matches only this verb: get, list, watch, create, update, patch, delete or deletecollection.
+    /// Matches only this verb: get, list, watch, create, update, patch or delete.
     pub fn verb(self, verb: &str) -> Self {
         Fault { verb: Some(verb.to_owned()), ..self }
     }
@@ -166,11 +162,6 @@ impl Fault {
     /// Matches only this resource or subresource: `pods`, `pods/binding`, `leases`.
     pub fn resource(self, resource: &str) -> Self {
         Fault { resource: Some(resource.to_owned()), ..self }
-    }
-
-    /// Matches only this namespace.
-    pub fn namespace(self, namespace: &str) -> Self {
-        Fault { namespace: Some(namespace.to_owned()), ..self }
     }
 
     /// Matches only this object name. For an event, it is the name of the event's object.
@@ -204,7 +195,6 @@ impl Fault {
         };
         is(&self.verb, facts.verb)
             && is(&self.resource, facts.resource)
-            && is(&self.namespace, facts.namespace)
             && is(&self.name, facts.name)
     }
 }
@@ -215,7 +205,6 @@ pub(crate) struct Facts<'a> {
     pub(crate) verb: &'a str,
     /// With the subresource.
     pub(crate) resource: &'a str,
-    pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
 }
 
@@ -290,8 +279,7 @@ impl Plan {
 mod tests {
     use super::*;
 
-    const BIND: Facts<'_> =
-        Facts { verb: "create", resource: "pods/binding", namespace: "a", name: "p" };
+    const BIND: Facts<'_> = Facts { verb: "create", resource: "pods/binding", name: "p" };
 
     /// The matches at which the rule fires, and its own count.
     fn fires(fault: Fault, seed: u64, times: u64) -> Vec<u64> {
@@ -308,8 +296,8 @@ mod tests {
         assert_eq!(fires(fault().nth(3), 0, 9), [3, 1]);
         assert_eq!(fires(fault().every(4), 0, 9), [4, 8, 2]);
         assert_eq!(fires(fault().limit(2), 0, 9), [1, 2, 2]);
-        assert_eq!(fires(fault().namespace("b"), 0, 9), [0]);
-        assert_eq!(fires(fault().name("p").namespace("a").limit(1), 0, 9), [1, 1]);
+        assert_eq!(fires(fault().name("q"), 0, 9), [0]);
+        assert_eq!(fires(fault().name("p").limit(1), 0, 9), [1, 1]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Hollow kubelets: one task simulates the kubelets of many nodes. No containers run.
 //!
-//! The task writes the conditions of nodes, their Leases and the status of their pods, and removes terminated pods. It
-//! accesses the store directly, so faults and write delays do not affect it.
+//! The task writes the conditions of nodes and the status of their pods, and removes terminated pods. It accesses the
+//! store directly, so faults and write delays do not affect it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::task::{JoinHandle, yield_now};
-use tokio::time::{Instant, interval, sleep};
+use tokio::time::{Instant, sleep};
 
-use crate::clock::{now, now_micro};
+use crate::clock::now;
 use crate::delete;
 use crate::follower::Follower;
 use crate::patch::PatchKind;
@@ -19,37 +19,6 @@ use crate::resources::{self, Resource};
 use crate::server::{ApiServer, Shared};
 use crate::store::{Key, Store};
 use crate::verbs::{self, Part, has_ended, is_deleted, is_ready};
-
-/// The configuration of hollow kubelets.
-#[derive(Clone, Debug)]
-pub struct KubeletOptions {
-    /// The nodes to simulate. `None` means all nodes.
-    pub nodes: Option<Vec<String>>,
-    /// The time from a pod's binding to its start.
-    pub start_after: Duration,
-    /// The time that containers take to stop. They are killed at the end of the pod's grace period.
-    pub stop_after: Duration,
-    /// The time after which the pods of Jobs succeed. `None` means never.
-    pub finish_jobs_after: Option<Duration>,
-    /// The time between renewals of each Lease.
-    pub renew_every: Duration,
-    /// The capacity of nodes that specify none, as quantities by resource.
-    pub capacity: Value,
-}
-
-impl Default for KubeletOptions {
-    /// All nodes, no delays, a Lease renewed every 10 seconds, 1 core, 3,840 MiB and 110 pods.
-    fn default() -> Self {
-        KubeletOptions {
-            nodes: None,
-            start_after: Duration::ZERO,
-            stop_after: Duration::ZERO,
-            finish_jobs_after: None,
-            renew_every: Duration::from_secs(10),
-            capacity: json!({"cpu": "1", "memory": "3840Mi", "ephemeral-storage": "0", "pods": "110"}),
-        }
-    }
-}
 
 /// Running kubelets. Dropping the value stops them.
 #[derive(Debug)]
@@ -59,12 +28,14 @@ pub struct Kubelet {
 
 impl Kubelet {
     /// Starts kubelets on the server's threads.
-    pub fn start(server: &ApiServer, options: KubeletOptions) -> Self {
-        let hollow = Arc::new(Hollow { shared: server.shared().clone(), options });
+    ///
+    /// `stop_after` is the time that containers take to stop. They are killed at the end of the pod's grace period.
+    pub fn start(server: &ApiServer, stop_after: Duration) -> Self {
+        let hollow = Arc::new(Hollow { shared: server.shared().clone(), stop_after });
         Kubelet { task: server.handle().spawn(run(hollow)) }
     }
 
-    /// Stops the kubelets, as dropping the value does. Afterwards they renew no Lease and start or terminate no pod.
+    /// Stops the kubelets, as dropping the value does. Afterwards they start or terminate no pod.
     pub fn stop(self) {
         drop(self);
     }
@@ -83,14 +54,13 @@ impl Drop for Kubelet {
 #[derive(Debug)]
 struct Hollow {
     shared: Arc<Shared>,
-    options: KubeletOptions,
+    stop_after: Duration,
 }
 
 /// The next action on a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
     Start,
-    Finish,
     Stop { killed: bool },
 }
 
@@ -104,14 +74,11 @@ async fn run(hollow: Arc<Hollow>) {
     let store = &hollow.shared.store;
     let mut nodes = Follower::new(store, resources::nodes());
     let mut pods = Follower::new(store, resources::pods());
-    let mut renew = interval(hollow.options.renew_every.clamp(Duration::from_millis(1), LONGEST));
     let mut agenda = BTreeSet::<(Instant, Key, String, Due)>::new();
     // The latest entry of the agenda for each pod.
     let mut planned = BTreeMap::<Key, (String, Due, Instant)>::new();
     loop {
-        for key in nodes.changed(store).iter().filter(|key| hollow.serves(&key.name)) {
-            hollow.tend_node(key);
-        }
+        nodes.changed(store).iter().for_each(|key| hollow.tend_node(key));
         for key in pods.changed(store) {
             let Some((uid, due, after)) = hollow.plan(&key) else {
                 planned.remove(&key);
@@ -142,21 +109,12 @@ async fn run(hollow: Arc<Hollow>) {
         tokio::select! {
             () = nodes.wait() => {}
             () = pods.wait() => {}
-            _ = renew.tick() => {
-                for key in nodes.known().iter().filter(|key| hollow.serves(&key.name)) {
-                    hollow.renew_lease(key);
-                }
-            }
             () = sleep(next.saturating_duration_since(Instant::now())) => {}
         }
     }
 }
 
 impl Hollow {
-    fn serves(&self, node: &str) -> bool {
-        self.options.nodes.as_ref().is_none_or(|nodes| nodes.iter().any(|name| name == node))
-    }
-
     fn store(&self) -> &Store {
         &self.shared.store
     }
@@ -194,9 +152,11 @@ impl Hollow {
         }
         let status = &node["status"];
         let ready = is_ready(node);
-        let capacity = [&status["capacity"], &status["allocatable"], &self.options.capacity];
-        let capacity =
-            capacity.into_iter().find(|capacity| !capacity.is_null()).cloned().unwrap_or_default();
+        let of_node = [&status["capacity"], &status["allocatable"]];
+        let capacity = of_node.into_iter().find(|capacity| !capacity.is_null()).cloned();
+        let capacity = capacity.unwrap_or_else(
+            || json!({"cpu": "1", "memory": "3840Mi", "ephemeral-storage": "0", "pods": "110"}),
+        );
         let mut patch = json!({});
         if status["capacity"].is_null() {
             patch["capacity"] = capacity.clone();
@@ -227,30 +187,11 @@ impl Hollow {
         }
     }
 
-    fn renew_lease(&self, node: &Key) {
-        let leases = resources::leases();
-        let key = Key::new("kube-node-lease", &node.name);
-        if self.store().of(leases).get(&key).is_some() {
-            self.patch(leases, &key, Part::Main, &json!({"spec": {"renewTime": now_micro()}}));
-            return;
-        }
-        let Some(object) = self.store().of(resources::nodes()).get(node) else { return };
-        let uid = &object.value["metadata"]["uid"];
-        let owner = json!({"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": uid});
-        let spec = json!({"holderIdentity": node.name, "leaseDurationSeconds": 40, "renewTime": now_micro()});
-        let lease =
-            json!({"metadata": {"name": node.name, "ownerReferences": [owner]}, "spec": spec});
-        // The namespace may have been deleted.
-        let _ = verbs::create(self.store(), leases, &key.namespace, lease);
-    }
-
-    /// The next action on a pod of these nodes, and the time until then.
+    /// The next action on a pod, and the time until then.
     fn plan(&self, key: &Key) -> Option<(String, Due, Duration)> {
         let pod = self.store().of(resources::pods()).get(key)?;
         let pod = &*pod.value;
-        let node = pod["spec"]["nodeName"]
-            .as_str()
-            .filter(|node| !node.is_empty() && self.serves(node))?;
+        let node = pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty())?;
         // A pod on a node that does not exist has no kubelet.
         self.store().of(resources::nodes()).get(&Key::new("", node))?;
         let uid = pod["metadata"]["uid"].as_str()?.to_owned();
@@ -259,14 +200,11 @@ impl Hollow {
             let grace = Duration::from_secs(
                 pod["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or(0),
             );
-            let wanted = pre_stop(pod).saturating_add(self.options.stop_after);
+            let wanted = pre_stop(pod).saturating_add(self.stop_after);
             return Some((uid, Due::Stop { killed: wanted > grace }, wanted.min(grace)));
         }
         match phase {
-            "Pending" => Some((uid, Due::Start, self.options.start_after)),
-            "Running" if is_of_job(pod) => {
-                Some((uid, Due::Finish, self.options.finish_jobs_after?))
-            }
+            "Pending" => Some((uid, Due::Start, Duration::ZERO)),
             _ => None,
         }
     }
@@ -286,7 +224,6 @@ impl Hollow {
                     self.patch(pods, key, Part::Status, &running(pod));
                 }
             }
-            Due::Finish => self.patch(pods, key, Part::Status, &ended(pod, false)),
             Due::Stop { killed } => {
                 if !has_ended(pod) {
                     self.patch(pods, key, Part::Status, &ended(pod, killed));
@@ -297,14 +234,6 @@ impl Hollow {
             }
         }
     }
-}
-
-fn is_of_job(pod: &Value) -> bool {
-    pod["metadata"]["ownerReferences"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .any(|owner| owner["kind"] == "Job")
 }
 
 /// The longest sleep of the containers' preStop hooks.

@@ -20,7 +20,7 @@ fn other_tasks_run_while_many_pods_start() {
         let pods = server.objects("Pod");
         pods.iter().filter(|pod| pod["status"]["phase"] == "Running").count()
     };
-    let hollow = Hollow { shared: server.shared().clone(), options: KubeletOptions::default() };
+    let hollow = Hollow { shared: server.shared().clone(), stop_after: Duration::ZERO };
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let mut seen = BTreeSet::new();
     runtime.block_on(async {

@@ -3,7 +3,6 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::error::ApiError;
-use crate::events;
 use crate::resources::Resource;
 use crate::selectors::Selection;
 use crate::store::{Key, Store};
@@ -103,13 +102,7 @@ impl List<'_> {
             if index > 0 {
                 out.put_u8(b',');
             }
-            if self.resource.is_core_event() {
-                let mut event = serde_json::from_slice(&item.body).unwrap_or_default();
-                events::to_core(&mut event);
-                out.put_slice(event.to_string().as_bytes());
-            } else {
-                out.put_slice(&item.body);
-            }
+            out.put_slice(&item.body);
         }
         out.put_slice(b"]}");
         Ok(out.freeze())

@@ -192,69 +192,18 @@ fn merge_list(
     if !object.contains_key(field) && patch.is_empty() {
         return Ok(());
     }
+    if strategy == Strategy::Replace {
+        let message = format!("{field}: lists of this field have no merge key");
+        return Err(ApiError::bad_request(message));
+    }
     let original = match object.get(field) {
         Some(Value::Array(items)) => items.clone(),
         _ => Vec::new(),
     };
-    let key = match strategy {
-        Strategy::ByKey(key) => Some(key),
-        Strategy::Set => None,
-        Strategy::Replace => {
-            return Err(ApiError::bad_request(format!(
-                "{field}: lists of this field have no merge key"
-            )));
-        }
-    };
-    // The value that identifies an element.
-    let identity = |element: &Value| -> Result<Value, ApiError> {
-        match key {
-            None => Ok(element.clone()),
-            Some(key) => match element.get(key) {
-                Some(value) => Ok(value.clone()),
-                None => Err(not_applied(format!(
-                    "map: {element} does not contain declared merge key: {key}"
-                ))),
-            },
-        }
-    };
-    let position = |items: &[Value], id: &Value| {
-        items.iter().position(|item| identity(item).is_ok_and(|it| it == *id))
-    };
-
-    let mut merged = original.clone();
-    if patch.iter().any(|element| element["$patch"] == "replace") {
-        merged.clear();
-    }
-    let mut named = Vec::new();
-    for element in patch {
-        match element.get("$patch").and_then(Value::as_str) {
-            Some("replace") if element.as_object().is_some_and(|map| map.len() == 1) => continue,
-            Some("delete") => {
-                let id = identity(element)?;
-                merged.retain(|item| !identity(item).is_ok_and(|it| it == id));
-                continue;
-            }
-            _ => {}
-        }
-        let id = identity(element)?;
-        match (position(&merged, &id), element) {
-            (Some(at), Value::Object(inner)) => {
-                if let Value::Object(present) = &mut merged[at] {
-                    strategic(present, inner, field)?;
-                }
-            }
-            (Some(_), _) => {}
-            (None, Value::Object(inner)) => {
-                let mut fresh = Map::new();
-                strategic(&mut fresh, inner, field)?;
-                merged.push(Value::Object(fresh));
-            }
-            (None, plain) => merged.push(plain.clone()),
-        }
-        named.push(id);
-    }
+    let (merged, mut named) = strategy.merge(&original, patch, field)?;
     if let Some(order) = order {
-        let wanted = order.iter().map(&identity).collect::<Result<Vec<_>, _>>()?;
+        let wanted =
+            order.iter().map(|item| strategy.identity(item)).collect::<Result<Vec<_>, _>>()?;
         if let Some(stray) = named.iter().find(|id| !wanted.contains(id)) {
             return Err(not_applied(format!(
                 "The order in patch list:\n{patch:?}\n doesn't match {ORDER}{field} list:\n{order:?}\n: \
@@ -263,16 +212,76 @@ fn merge_list(
         }
         named = wanted;
     }
+    let place = |item: &Value| {
+        let id = strategy.identity(item).ok()?;
+        named.iter().position(|name| *name == id)
+    };
     let (mut ours, theirs): (Vec<Value>, Vec<Value>) =
-        merged.into_iter().partition(|item| identity(item).is_ok_and(|id| named.contains(&id)));
-    ours.sort_by_key(|item| {
-        identity(item).ok().and_then(|id| named.iter().position(|name| *name == id))
-    });
+        merged.into_iter().partition(|item| place(item).is_some());
+    ours.sort_by_key(place);
     let position_before =
-        |item: &Value| identity(item).ok().and_then(|id| position(&original, &id));
+        |item: &Value| strategy.position(&original, &strategy.identity(item).ok()?);
     let result = interleave(ours, theirs, position_before);
     object.insert(field.to_owned(), Value::Array(result));
     Ok(())
+}
+
+impl Strategy {
+    /// The value that identifies an element.
+    fn identity(self, element: &Value) -> Result<Value, ApiError> {
+        let Strategy::ByKey(key) = self else { return Ok(element.clone()) };
+        element.get(key).cloned().ok_or_else(|| {
+            not_applied(format!("map: {element} does not contain declared merge key: {key}"))
+        })
+    }
+
+    fn position(self, items: &[Value], id: &Value) -> Option<usize> {
+        items.iter().position(|item| self.identity(item).is_ok_and(|it| it == *id))
+    }
+
+    /// Applies a patch to a list. Returns the list, and what identifies the elements of the patch.
+    fn merge(
+        self,
+        original: &[Value],
+        patch: &[Value],
+        field: &str,
+    ) -> Result<(Vec<Value>, Vec<Value>), ApiError> {
+        let mut merged = original.to_vec();
+        if patch.iter().any(|element| element["$patch"] == "replace") {
+            merged.clear();
+        }
+        let mut named = Vec::new();
+        for element in patch {
+            match element.get("$patch").and_then(Value::as_str) {
+                Some("replace") if element.as_object().is_some_and(|map| map.len() == 1) => {
+                    continue;
+                }
+                Some("delete") => {
+                    let id = self.identity(element)?;
+                    merged.retain(|item| !self.identity(item).is_ok_and(|it| it == id));
+                    continue;
+                }
+                _ => {}
+            }
+            let id = self.identity(element)?;
+            match (self.position(&merged, &id), element) {
+                (Some(at), Value::Object(inner)) => {
+                    if let Value::Object(present) = &mut merged[at] {
+                        strategic(present, inner, field)?;
+                    }
+                }
+                (Some(_), _) => {}
+                (None, Value::Object(inner)) => {
+                    let mut fresh = Map::new();
+                    strategic(&mut fresh, inner, field)?;
+                    merged.push(Value::Object(fresh));
+                }
+                (None, plain) => merged.push(plain.clone()),
+            }
+            named.push(id);
+        }
+        Ok((merged, named))
+    }
 }
 
 /// Interleaves two lists, each of which keeps its order. An element of `theirs` precedes an element of `ours` only if

@@ -12,12 +12,12 @@ use crate::binding;
 use crate::call::Call;
 use crate::connection::Peer;
 use crate::delete::delete;
-use crate::discovery;
 use crate::error::ApiError;
 use crate::list::List;
 use crate::patch::PatchKind;
+use crate::reviews;
 use crate::server::Shared;
-use crate::store::{Key, Store};
+use crate::store::Key;
 use crate::verbs::{self, Part};
 use crate::watch::{self, Watch};
 
@@ -56,7 +56,7 @@ pub(crate) async fn perform(
         }
         "create" if resource.review => {
             let asked = read_json(headers, body)?;
-            let review = discovery::review(resource, &shared.options.users, asked);
+            let review = reviews::review(resource, &shared.options.users, asked);
             let mut reviews = shared.reviews.lock().unwrap_or_else(PoisonError::into_inner);
             reviews.push(review.clone());
             Ok(whole(201, review))
@@ -101,7 +101,6 @@ pub(crate) async fn perform(
             let deleted = delete(store, resource, key, &options)?;
             Ok(whole(200, deleted.shown(resource)))
         }
-        "deletecollection" => Ok(whole(200, delete_collection(store, call, body)?)),
         _ => Err(ApiError::method_not_allowed()),
     }
 }
@@ -132,29 +131,6 @@ async fn list(shared: &Shared, call: &Call) -> Result<Bytes, ApiError> {
         }
     };
     List { resource, selection, limit, continuation: call.parameter("continue"), at }.body(store)
-}
-
-/// Deletes the selected objects of a collection, and returns the list of them.
-fn delete_collection(store: &Store, call: &Call, body: &[u8]) -> Result<Value, ApiError> {
-    let resource = call.resource;
-    let selection = call.selection()?;
-    let options = if body.is_empty() { Value::Null } else { parse_map(body)? };
-    let select = |object: &crate::store::Version| selection.selects(object);
-    let listed = store.of(resource).list(&call.key.namespace, None, usize::MAX, None, select);
-    let (read, _) = listed.map_err(|_| ApiError::expired("the list is no longer known"))?;
-    let mut items = Vec::new();
-    for item in &read.items {
-        match delete(store, resource, &item.key, &options) {
-            Ok(deleted) => items.push((*deleted.object.value).clone()),
-            // The object was deleted in the meantime.
-            Err(error) if error.code == 404 => {}
-            Err(error) => return Err(error),
-        }
-    }
-    let metadata = json!({"resourceVersion": read.version.to_string()});
-    let kind = format!("{}List", resource.kind);
-    let version = resource.api_version();
-    Ok(json!({"kind": kind, "apiVersion": version, "metadata": metadata, "items": items}))
 }
 
 fn content_type(headers: &HeaderMap) -> &str {

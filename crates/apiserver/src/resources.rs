@@ -18,8 +18,6 @@ pub(crate) struct Resource {
     pub(crate) create_on_update: bool,
     /// The response to a deletion is the object. Otherwise it is a `Status`.
     pub(crate) returns_deleted: bool,
-    /// The collection that holds the objects: an index of `TABLE`. The two kinds of events share one.
-    pub(crate) storage: usize,
     /// The kind is a review, which is answered but not stored.
     pub(crate) review: bool,
     /// Fields that a field selector may name, besides `metadata.name` and `metadata.namespace`.
@@ -43,11 +41,6 @@ impl Resource {
             format!("{}/{}", self.group, self.version)
         }
     }
-
-    /// Whether the objects are core events, which are stored as those of events.k8s.io.
-    pub(crate) fn is_core_event(&self) -> bool {
-        self.kind == "Event" && self.group.is_empty()
-    }
 }
 
 const fn namespaced(group: &'static str, plural: &'static str, kind: &'static str) -> Resource {
@@ -62,7 +55,6 @@ const fn namespaced(group: &'static str, plural: &'static str, kind: &'static st
         unconditional_update: true,
         create_on_update: false,
         returns_deleted: false,
-        storage: usize::MAX,
         review: false,
         fields: &[],
     }
@@ -104,90 +96,69 @@ impl Resource {
 
 const EVENT_FIELDS: &[&str] =
     &["reason", "type", "regarding.name", "regarding.namespace", "regarding.uid"];
-const CORE_EVENT_FIELDS: &[&str] =
-    &["reason", "type", "involvedObject.name", "involvedObject.namespace", "involvedObject.uid"];
-
-const COUNT: usize = 30;
 
 /// All kinds.
-pub(crate) static TABLE: [Resource; COUNT] = {
-    let mut table = [
-        namespaced("", "pods", "Pod").with_status().with_generation().returns_deleted().selectable(
-            &[
-                "spec.nodeName",
-                "spec.restartPolicy",
-                "spec.schedulerName",
-                "spec.serviceAccountName",
-                "status.nominatedNodeName",
-                "status.phase",
-                "status.podIP",
-            ],
-        ),
-        cluster("", "nodes", "Node").with_status().selectable(&["spec.unschedulable"]),
-        cluster("", "namespaces", "Namespace")
-            .with_status()
-            .returns_deleted()
-            .selectable(&["status.phase"]),
-        namespaced("", "services", "Service")
-            .with_status()
-            .returns_deleted()
-            .selectable(&["spec.type"]),
-        cluster("", "persistentvolumes", "PersistentVolume").with_status().returns_deleted(),
-        namespaced("", "persistentvolumeclaims", "PersistentVolumeClaim")
-            .with_status()
-            .returns_deleted(),
-        namespaced("", "replicationcontrollers", "ReplicationController")
-            .with_status()
-            .with_generation(),
-        namespaced("events.k8s.io", "events", "Event").create_on_update().selectable(EVENT_FIELDS),
-        namespaced("", "events", "Event").create_on_update().selectable(CORE_EVENT_FIELDS),
-        namespaced("", "configmaps", "ConfigMap"),
-        namespaced("", "secrets", "Secret"),
-        namespaced("", "serviceaccounts", "ServiceAccount").returns_deleted(),
-        namespaced("apps", "replicasets", "ReplicaSet").with_status().with_generation(),
-        namespaced("apps", "statefulsets", "StatefulSet").with_status().with_generation(),
-        namespaced("apps", "deployments", "Deployment").with_status().with_generation(),
-        namespaced("policy", "poddisruptionbudgets", "PodDisruptionBudget")
-            .with_status()
-            .with_generation()
-            .conditional(),
-        cluster("storage.k8s.io", "storageclasses", "StorageClass").returns_deleted(),
-        cluster("storage.k8s.io", "csinodes", "CSINode").conditional().returns_deleted(),
-        cluster("storage.k8s.io", "csidrivers", "CSIDriver").conditional().returns_deleted(),
-        namespaced("storage.k8s.io", "csistoragecapacities", "CSIStorageCapacity"),
-        cluster("storage.k8s.io", "volumeattachments", "VolumeAttachment")
-            .with_status()
-            .conditional()
-            .returns_deleted(),
-        cluster("scheduling.k8s.io", "priorityclasses", "PriorityClass").with_generation(),
-        namespaced("coordination.k8s.io", "leases", "Lease").conditional().create_on_update(),
-        namespaced("resource.k8s.io", "resourceclaims", "ResourceClaim")
-            .with_status()
-            .returns_deleted(),
-        namespaced("resource.k8s.io", "resourceclaimtemplates", "ResourceClaimTemplate")
-            .returns_deleted(),
-        cluster("resource.k8s.io", "resourceslices", "ResourceSlice")
-            .with_generation()
-            .returns_deleted()
-            .selectable(&["spec.driver", "spec.nodeName"]),
-        cluster("resource.k8s.io", "deviceclasses", "DeviceClass")
-            .with_generation()
-            .returns_deleted(),
-        review("authentication.k8s.io", "tokenreviews", "TokenReview"),
-        review("authorization.k8s.io", "subjectaccessreviews", "SubjectAccessReview"),
-        review("authorization.k8s.io", "selfsubjectaccessreviews", "SelfSubjectAccessReview"),
-    ];
-    let mut at = 0;
-    while at < COUNT {
-        table[at].storage = at;
-        at += 1;
-    }
-    table[CORE_EVENTS].storage = EVENTS;
-    table
-};
-
-const EVENTS: usize = 7;
-const CORE_EVENTS: usize = 8;
+pub(crate) static TABLE: [Resource; 29] = [
+    namespaced("", "pods", "Pod").with_status().with_generation().returns_deleted().selectable(&[
+        "spec.nodeName",
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "spec.serviceAccountName",
+        "status.nominatedNodeName",
+        "status.phase",
+        "status.podIP",
+    ]),
+    cluster("", "nodes", "Node").with_status().selectable(&["spec.unschedulable"]),
+    cluster("", "namespaces", "Namespace")
+        .with_status()
+        .returns_deleted()
+        .selectable(&["status.phase"]),
+    namespaced("", "services", "Service")
+        .with_status()
+        .returns_deleted()
+        .selectable(&["spec.type"]),
+    cluster("", "persistentvolumes", "PersistentVolume").with_status().returns_deleted(),
+    namespaced("", "persistentvolumeclaims", "PersistentVolumeClaim")
+        .with_status()
+        .returns_deleted(),
+    namespaced("", "replicationcontrollers", "ReplicationController")
+        .with_status()
+        .with_generation(),
+    namespaced("events.k8s.io", "events", "Event").create_on_update().selectable(EVENT_FIELDS),
+    namespaced("", "configmaps", "ConfigMap"),
+    namespaced("", "secrets", "Secret"),
+    namespaced("", "serviceaccounts", "ServiceAccount").returns_deleted(),
+    namespaced("apps", "replicasets", "ReplicaSet").with_status().with_generation(),
+    namespaced("apps", "statefulsets", "StatefulSet").with_status().with_generation(),
+    namespaced("apps", "deployments", "Deployment").with_status().with_generation(),
+    namespaced("policy", "poddisruptionbudgets", "PodDisruptionBudget")
+        .with_status()
+        .with_generation()
+        .conditional(),
+    cluster("storage.k8s.io", "storageclasses", "StorageClass").returns_deleted(),
+    cluster("storage.k8s.io", "csinodes", "CSINode").conditional().returns_deleted(),
+    cluster("storage.k8s.io", "csidrivers", "CSIDriver").conditional().returns_deleted(),
+    namespaced("storage.k8s.io", "csistoragecapacities", "CSIStorageCapacity"),
+    cluster("storage.k8s.io", "volumeattachments", "VolumeAttachment")
+        .with_status()
+        .conditional()
+        .returns_deleted(),
+    cluster("scheduling.k8s.io", "priorityclasses", "PriorityClass").with_generation(),
+    namespaced("coordination.k8s.io", "leases", "Lease").conditional().create_on_update(),
+    namespaced("resource.k8s.io", "resourceclaims", "ResourceClaim")
+        .with_status()
+        .returns_deleted(),
+    namespaced("resource.k8s.io", "resourceclaimtemplates", "ResourceClaimTemplate")
+        .returns_deleted(),
+    cluster("resource.k8s.io", "resourceslices", "ResourceSlice")
+        .with_generation()
+        .returns_deleted()
+        .selectable(&["spec.driver", "spec.nodeName"]),
+    cluster("resource.k8s.io", "deviceclasses", "DeviceClass").with_generation().returns_deleted(),
+    review("authentication.k8s.io", "tokenreviews", "TokenReview"),
+    review("authorization.k8s.io", "subjectaccessreviews", "SubjectAccessReview"),
+    review("authorization.k8s.io", "selfsubjectaccessreviews", "SelfSubjectAccessReview"),
+];
 
 macro_rules! named {
     ($($function:ident $plural:literal;)*) => {
@@ -201,7 +172,6 @@ named! {
     pods "pods";
     nodes "nodes";
     namespaces "namespaces";
-    leases "leases";
     priority_classes "priorityclasses";
     storage_classes "storageclasses";
     claims "persistentvolumeclaims";
@@ -209,7 +179,6 @@ named! {
     budgets "poddisruptionbudgets";
     deployments "deployments";
     replica_sets "replicasets";
-    replication_controllers "replicationcontrollers";
     resource_claims "resourceclaims";
     resource_claim_templates "resourceclaimtemplates";
 }
@@ -238,15 +207,6 @@ pub(crate) fn by_kind(api_version: &str, kind: &str) -> Option<&'static Resource
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn both_kinds_of_events_share_a_collection() {
-        let core = by_path("", "v1", "events").unwrap();
-        let new = by_path("events.k8s.io", "v1", "events").unwrap();
-        assert!(core.is_core_event() && !new.is_core_event());
-        assert_eq!(core.storage, new.storage);
-        assert_eq!(TABLE[new.storage].group, "events.k8s.io");
-    }
 
     #[test]
     fn kinds_are_found_by_every_name() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Query, Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::stream;
@@ -16,7 +16,6 @@ use serde_json::Value;
 use crate::audit::Write;
 use crate::call::Call;
 use crate::connection::Peer;
-use crate::discovery;
 use crate::error::ApiError;
 use crate::faults::{Effect, Facts};
 use crate::perform::{Answer, perform};
@@ -34,11 +33,6 @@ pub(crate) async fn handle(
     let path = head.uri.path();
     if ["/healthz", "/livez", "/readyz"].contains(&path) {
         return respond(200, "text/plain; charset=utf-8", Body::from("ok"));
-    }
-    if head.method == Method::GET
-        && let Some(document) = discovery::document(path)
-    {
-        return respond_json(200, document.to_string().into());
     }
     let accepts = head.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
     let is_json =
@@ -65,7 +59,7 @@ pub(crate) async fn handle(
             "the request body is too large",
         ));
     };
-    serve(&shared, peer, &call, &head.headers, body).await
+    Serving { shared: &shared, peer, call: &call, headers: &head.headers, body }.serve().await
 }
 
 /// The limit of kube-apiserver.
@@ -88,104 +82,119 @@ impl Drop for InFlight<'_> {
     }
 }
 
-async fn serve(
-    shared: &Arc<Shared>,
+/// A request that is being served.
+struct Serving<'a> {
+    shared: &'a Arc<Shared>,
     peer: Peer,
-    call: &Call,
-    headers: &HeaderMap,
+    call: &'a Call,
+    headers: &'a HeaderMap,
     body: Bytes,
-) -> Response {
-    let sent_name = name_in(&body);
-    let name = if call.key.name.is_empty() && call.writes() { &sent_name } else { &call.key.name };
-    let facts =
-        Facts { verb: call.verb, resource: &call.path, namespace: &call.key.namespace, name };
-    let record = |name: &str, code: u16, applied: bool, answered: bool| {
-        if call.writes() {
-            let agent = headers
-                .get(header::USER_AGENT)
-                .and_then(|agent| agent.to_str().ok())
-                .unwrap_or_default();
-            let write = Write {
-                at: Duration::ZERO,
-                verb: call.verb,
-                resource: call.path.clone(),
-                namespace: call.key.namespace.clone(),
-                name: name.to_owned(),
-                body: Value::Null,
-                code,
-                applied,
-                answered,
-                user_agent: agent.to_owned(),
-            };
-            shared.audit.record(write, body.clone());
+}
+
+impl Serving<'_> {
+    /// Records a write, with the code of its answer.
+    fn record(&self, name: &str, code: u16, applied: bool, answered: bool) {
+        let call = self.call;
+        if !call.writes() {
+            return;
         }
-    };
-    let in_flight = (call.verb != "watch").then(|| InFlight::new(shared));
-    if in_flight.as_ref().is_some_and(|in_flight| in_flight.count > shared.options.max_in_flight) {
-        record(name, 429, false, true);
-        return respond_error(&ApiError::too_many_requests(1));
+        let agent = self.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
+        let write = Write {
+            at: Duration::ZERO,
+            verb: call.verb,
+            resource: call.path.clone(),
+            namespace: call.key.namespace.clone(),
+            name: name.to_owned(),
+            body: Value::Null,
+            code,
+            applied,
+            answered,
+            user_agent: agent.unwrap_or_default().to_owned(),
+        };
+        self.shared.audit.record(write, self.body.clone());
     }
-    let effect = shared.faults.of_request(facts);
-    match &effect {
-        Some(Effect::Answer(error)) => {
-            record(name, error.code, false, true);
-            return respond_error(error);
+
+    async fn serve(self) -> Response {
+        let Serving { shared, call, .. } = self;
+        let sent_name = name_in(&self.body);
+        let name =
+            if call.key.name.is_empty() && call.writes() { &sent_name } else { &call.key.name };
+        let in_flight = (call.verb != "watch").then(|| InFlight::new(shared));
+        let most = shared.options.max_in_flight;
+        if in_flight.as_ref().is_some_and(|in_flight| in_flight.count > most) {
+            self.record(name, 429, false, true);
+            return respond_error(&ApiError::too_many_requests(1));
         }
-        Some(Effect::AnswerLine(error)) if call.verb == "watch" => {
-            let line = format!("{}\n", watch::error_line(error));
-            return respond(200, "application/json", Body::from(line));
+        let effect =
+            shared.faults.of_request(Facts { verb: call.verb, resource: &call.path, name });
+        if let Some(response) = self.intercept(effect.as_ref(), name).await {
+            return response;
         }
-        Some(Effect::Delay(delay)) => tokio::time::sleep(*delay).await,
-        Some(Effect::HangBefore) => {
-            record(name, 0, false, false);
-            return std::future::pending().await;
+        if call.writes() && !shared.options.write_delay.is_zero() {
+            tokio::time::sleep(shared.options.write_delay).await;
+            shared.unpaused().await;
         }
-        Some(Effect::ResetBefore) => {
-            record(name, 0, false, false);
-            return break_off(&peer).await;
+        let answer = perform(shared, self.peer.clone(), call, self.headers, &self.body).await;
+        let kept_back = matches!(effect, Some(Effect::HangAfter | Effect::ResetAfter));
+        let (code, made_name) = match &answer {
+            Ok((Answer::Whole(code, _), made)) => (*code, made.as_deref()),
+            Ok((Answer::Stream(_), _)) => (200, None),
+            Err(error) => (error.code, None),
+        };
+        let shown_code = match &effect {
+            Some(Effect::AnswerAfter(error)) => error.code,
+            _ => code,
+        };
+        self.record(made_name.unwrap_or(name), shown_code, answer.is_ok(), !kept_back);
+        match effect {
+            Some(Effect::AnswerAfter(error)) => respond_error(&error),
+            Some(Effect::HangAfter) => {
+                // Dropping the stream ends its task.
+                drop(answer);
+                std::future::pending().await
+            }
+            Some(Effect::ResetAfter) => {
+                drop(answer);
+                break_off(&self.peer).await
+            }
+            effect => match answer {
+                Ok((answer, _)) => send(answer, effect, self.peer),
+                Err(error) => respond_error(&error),
+            },
         }
-        _ => {}
     }
-    if call.writes() && !shared.options.write_delay.is_zero() {
-        tokio::time::sleep(shared.options.write_delay).await;
-        shared.unpaused().await;
-    }
-    let answer = perform(shared, peer.clone(), call, headers, &body).await;
-    let kept_back = matches!(effect, Some(Effect::HangAfter | Effect::ResetAfter));
-    let (code, made_name) = match &answer {
-        Ok((Answer::Whole(code, _), made)) => (*code, made.as_deref()),
-        Ok((Answer::Stream(_), _)) => (200, None),
-        Err(error) => (error.code, None),
-    };
-    let shown_code = match (&effect, answer.is_ok()) {
-        (Some(Effect::AnswerAfter(error)), _) => error.code,
-        _ => code,
-    };
-    record(made_name.unwrap_or(name), shown_code, answer.is_ok(), !kept_back);
-    match effect {
-        Some(Effect::AnswerAfter(error)) => respond_error(&error),
-        Some(Effect::HangAfter) => {
-            // Dropping the stream ends its task.
-            drop(answer);
-            std::future::pending().await
+
+    /// Applies a fault before the request is performed. Returns the response if it replaces the request's own.
+    async fn intercept(&self, effect: Option<&Effect>, name: &str) -> Option<Response> {
+        match effect? {
+            Effect::Answer(error) => {
+                self.record(name, error.code, false, true);
+                Some(respond_error(error))
+            }
+            Effect::AnswerLine(error) if self.call.verb == "watch" => {
+                let line = format!("{}\n", watch::error_line(error));
+                Some(respond(200, "application/json", Body::from(line)))
+            }
+            Effect::Delay(delay) => {
+                tokio::time::sleep(*delay).await;
+                None
+            }
+            Effect::HangBefore => {
+                self.record(name, 0, false, false);
+                std::future::pending().await
+            }
+            Effect::ResetBefore => {
+                self.record(name, 0, false, false);
+                break_off(&self.peer).await
+            }
+            _ => None,
         }
-        Some(Effect::ResetAfter) => {
-            drop(answer);
-            break_off(&peer).await
-        }
-        effect => match answer {
-            Ok((answer, _)) => send(answer, effect, peer),
-            Err(error) => respond_error(&error),
-        },
     }
 }
 
-/// Sends an answer. The effect may slow down or cut off the body of a whole answer.
+/// Sends an answer. The effect may cut off the body of a whole answer.
 fn send(answer: Answer, effect: Option<Effect>, peer: Peer) -> Response {
     match (answer, effect) {
-        (Answer::Whole(code, body), Some(Effect::SlowBody(size, pause))) => {
-            respond(code, "application/json", slow(body, size, pause))
-        }
         (Answer::Whole(code, body), Some(Effect::CutBody(size))) => {
             respond(code, "application/json", cut(body, size, peer))
         }
@@ -204,17 +213,6 @@ fn send(answer: Answer, effect: Option<Effect>, peer: Peer) -> Response {
 async fn break_off<T>(peer: &Peer) -> T {
     peer.reset();
     std::future::pending().await
-}
-
-fn slow(body: Bytes, size: usize, pause: Duration) -> Body {
-    Body::from_stream(stream::unfold(body, move |mut rest| async move {
-        if rest.is_empty() {
-            return None;
-        }
-        tokio::time::sleep(pause).await;
-        let piece = rest.split_to(size.clamp(1, rest.len()));
-        Some((Ok::<_, std::convert::Infallible>(piece), rest))
-    }))
 }
 
 fn cut(mut body: Bytes, size: usize, peer: Peer) -> Body {

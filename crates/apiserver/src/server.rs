@@ -43,8 +43,8 @@ pub struct Options {
     pub threads: usize,
     /// The seed of generated uids and names.
     pub seed: u64,
-    /// Whether to run the controllers of Deployments, ReplicaSets, ReplicationControllers, volumes, namespaces,
-    /// disruption budgets and resource claims.
+    /// Whether to run the controllers of Deployments, ReplicaSets, volumes, namespaces, disruption budgets and resource
+    /// claims.
     pub controllers: bool,
     /// The users for token and access reviews.
     pub users: Vec<User>,
@@ -218,12 +218,7 @@ impl ApiServer {
     /// Drops all events so far: a new watch, or the next page of a list, from an older version gets 410. A running
     /// watch that has not sent these events yet ends.
     pub fn forget_events(&self) {
-        self.forget_events_before(self.version());
-    }
-
-    /// Drops the events up to a version: a new watch, or the next page of a list, from an older version gets 410.
-    pub fn forget_events_before(&self, version: u64) {
-        self.shared.store.forget(version);
+        self.shared.store.forget(self.version());
     }
 
     /// Stalls the watch cache of a kind, as on a server that lags behind etcd: watches get no further events, and lists

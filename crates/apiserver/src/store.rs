@@ -301,7 +301,8 @@ impl Store {
     }
 
     pub(crate) fn of(&self, resource: &Resource) -> &Collection {
-        &self.collections[resource.storage]
+        let of = |collection: &&Collection| std::ptr::eq(collection.resource, resource);
+        self.collections.iter().find(of).expect("each resource of the table has a collection")
     }
 
     /// Forgets the events up to a version that the clock has reached, in all collections.

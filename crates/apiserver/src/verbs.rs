@@ -26,9 +26,6 @@ pub(crate) enum Part {
 /// Returns the object in the form that clients see.
 pub(crate) fn shown(resource: &Resource, object: &Value) -> Value {
     let mut object = object.clone();
-    if resource.is_core_event() {
-        events::to_core(&mut object);
-    }
     object["kind"] = resource.kind.into();
     object["apiVersion"] = resource.api_version().into();
     object
@@ -54,9 +51,6 @@ fn stored(resource: &Resource, mut body: Value) -> Result<Value, ApiError> {
             "the API version in the data ({version}) does not match the expected API version ({})",
             resource.api_version()
         )));
-    }
-    if resource.is_core_event() {
-        events::to_stored(&mut body);
     }
     section(&mut body, "metadata");
     match MAPS
@@ -221,10 +215,7 @@ fn check_fields(
     let wrong = match resource.kind {
         "Event" => {
             check_times(new, &["/eventTime", "/series/lastObservedTime"])?;
-            match resource.is_core_event() {
-                true => Vec::new(),
-                false => events::invalid(old, new),
-            }
+            events::invalid(old, new)
         }
         "Lease" => {
             check_times(new, &["/spec/acquireTime", "/spec/renewTime"])?;

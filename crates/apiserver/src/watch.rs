@@ -18,7 +18,6 @@ use crate::history::{Event, Happening};
 use crate::resources::Resource;
 use crate::selectors::Selection;
 use crate::server::Shared;
-use crate::verbs;
 
 /// The parameters of a watch.
 #[derive(Debug)]
@@ -74,7 +73,7 @@ impl Watch {
             );
             let Ok((read, _)) = listed else { return Err(Over) };
             for object in &read.items {
-                lines.event("ADDED", &object.body, &object.key.namespace, &object.key.name).await?;
+                lines.event("ADDED", &object.body, &object.key.name).await?;
             }
             position = read.version;
             if self.initial_bookmark {
@@ -112,8 +111,7 @@ impl Watch {
             position = position.max(seen);
             for event in &events {
                 if let Some((kind, body)) = self.seen_as(event) {
-                    let key = &event.object.key;
-                    lines.event(kind, &body, &key.namespace, &key.name).await?;
+                    lines.event(kind, &body, &event.object.key.name).await?;
                 }
             }
             lines.flush().await?;
@@ -172,14 +170,8 @@ struct Lines<'a> {
 
 impl Lines<'_> {
     /// Sends an event, subject to faults.
-    async fn event(
-        &mut self,
-        kind: &str,
-        body: &Bytes,
-        namespace: &str,
-        name: &str,
-    ) -> Result<(), Over> {
-        let facts = Facts { verb: "watch", resource: self.watch.resource.plural, namespace, name };
+    async fn event(&mut self, kind: &str, body: &Bytes, name: &str) -> Result<(), Over> {
+        let facts = Facts { verb: "watch", resource: self.watch.resource.plural, name };
         match self.shared.faults.of_event(facts) {
             None => self.put(kind, body),
             Some(Effect::EndStream) => return Err(Over),
@@ -260,12 +252,6 @@ pub(crate) fn error_line(error: &ApiError) -> Value {
 
 /// Writes an object with `kind` and `apiVersion`.
 pub(crate) fn put_object(out: &mut BytesMut, resource: &Resource, body: &Bytes) {
-    if resource.is_core_event() {
-        if let Ok(event) = serde_json::from_slice::<Value>(body) {
-            out.put_slice(verbs::shown(resource, &event).to_string().as_bytes());
-        }
-        return;
-    }
     out.put_slice(b"{\"kind\":\"");
     out.put_slice(resource.kind.as_bytes());
     out.put_slice(b"\",\"apiVersion\":\"");

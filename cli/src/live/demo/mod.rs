@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
-use portolan_apiserver::{ApiServer, Kubelet, KubeletOptions, Options};
+use portolan_apiserver::{ApiServer, Kubelet, Options};
 use portolan_kube::api::{Connection, Limits};
 use portolan_kube::process::{LiveConfig, LiveScheduler};
 use portolan_kube::write::Fence;
@@ -104,7 +104,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
         server.create(&pod(n)).map_err(live)?;
         bar.inc(1);
     }
-    let _kubelets = Kubelet::start(&server, KubeletOptions::default());
+    let _kubelets = Kubelet::start(&server, Duration::ZERO);
     drop(bar);
     let bar = terminal::progress("binding", pods, Of::Items("pods"));
     let report = runtime()?.block_on(measure(&server, arguments, &bar));
@@ -368,7 +368,7 @@ mod tests {
         let server = ApiServer::start(options).expect("started");
         server.create(&node(0)).expect("created");
         (0..40).for_each(|n| server.create(&pod(n)).map(drop).expect("created"));
-        let _kubelets = Kubelet::start(&server, KubeletOptions::default());
+        let _kubelets = Kubelet::start(&server, Duration::ZERO);
         let written = runtime().expect("a runtime").block_on(async {
             let api = Connection::unauthenticated(server.url()).open(Limits::default()).await;
             let (api, fence) = (api.expect("open"), Fence::opened());

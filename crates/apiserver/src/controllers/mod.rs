@@ -30,7 +30,6 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     let mut pods = follow(resources::pods());
     let mut deployments = follow(resources::deployments());
     let mut replica_sets = follow(resources::replica_sets());
-    let mut replication_controllers = follow(resources::replication_controllers());
     let mut claims = follow(resources::claims());
     let mut volumes = follow(resources::volumes());
     let mut classes = follow(resources::storage_classes());
@@ -49,7 +48,6 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 pods: &changed_pods,
                 deployments: deployments.changed(store),
                 replica_sets: replica_sets.changed(store),
-                replication_controllers: replication_controllers.changed(store),
             },
         );
         let changed_volumes =
@@ -84,7 +82,6 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             () = pods.wait() => {}
             () = deployments.wait() => {}
             () = replica_sets.wait() => {}
-            () = replication_controllers.wait() => {}
             () = claims.wait() => {}
             () = volumes.wait() => {}
             () = classes.wait() => {}

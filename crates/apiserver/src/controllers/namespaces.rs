@@ -18,9 +18,7 @@ pub(super) fn any_terminating(store: &Store) -> bool {
 pub(super) fn reconcile(store: &Store) {
     for namespace in terminating(store) {
         let mut empty = true;
-        for resource in
-            TABLE.iter().filter(|resource| resource.namespaced && !resource.is_core_event())
-        {
+        for resource in TABLE.iter().filter(|resource| resource.namespaced) {
             for key in content(store, resource, &namespace) {
                 delete(store, resource, &key);
             }

@@ -1,4 +1,4 @@
-//! Deployments, ReplicaSets and ReplicationControllers, and the garbage collection of the objects they own.
+//! Deployments and ReplicaSets, and the garbage collection of the objects they own.
 //!
 //! A Deployment whose template changes scales its old ReplicaSets to zero at once: there are no rolling updates.
 
@@ -18,7 +18,6 @@ pub(super) struct Changes<'a> {
     pub(super) pods: &'a BTreeSet<Key>,
     pub(super) deployments: BTreeSet<Key>,
     pub(super) replica_sets: BTreeSet<Key>,
-    pub(super) replication_controllers: BTreeSet<Key>,
 }
 
 /// The owning controllers of objects, by uid.
@@ -26,7 +25,7 @@ pub(super) struct Changes<'a> {
 pub(super) struct Workloads {
     pods: Owned,
     replica_sets: Owned,
-    /// The uids of Deployments, ReplicaSets and ReplicationControllers, by plural and key.
+    /// The uids of Deployments and ReplicaSets, by plural and key.
     owners: BTreeMap<(&'static str, Key), String>,
 }
 
@@ -83,7 +82,6 @@ impl Workloads {
         for (resource, keys) in [
             (resources::deployments(), &changes.deployments),
             (resources::replica_sets(), &changes.replica_sets),
-            (resources::replication_controllers(), &changes.replication_controllers),
         ] {
             for key in keys {
                 let object = store.of(resource).get(key);
@@ -102,8 +100,8 @@ impl Workloads {
         for ((plural, key), uid) in owners.iter().filter(|(_, uid)| dirty.contains(*uid)) {
             if *plural == "deployments" {
                 self.deployment(store, key, uid);
-            } else if let Some(resource) = resources::by_plural(plural) {
-                self.replicas(store, resource, key, uid);
+            } else {
+                self.replicas(store, key, uid);
             }
         }
         self.owners = owners;
@@ -182,7 +180,8 @@ impl Workloads {
     }
 
     /// Creates or deletes pods until the number of active pods equals the replicas.
-    fn replicas(&mut self, store: &Store, resource: &'static Resource, key: &Key, uid: &str) {
+    fn replicas(&mut self, store: &Store, key: &Key, uid: &str) {
+        let resource = resources::replica_sets();
         let Some(owner) = store.of(resource).get(key) else { return };
         let owner = &*owner.value;
         if is_deleted(owner) {

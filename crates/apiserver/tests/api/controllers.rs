@@ -1,6 +1,8 @@
 //! The effects of the controllers.
 
-use portolan_apiserver::{ApiServer, Kubelet, KubeletOptions, PatchKind};
+use std::time::Duration;
+
+use portolan_apiserver::{ApiServer, Kubelet, PatchKind};
 use serde_json::{Value, json};
 
 use crate::support::{create_namespace, eventually, node, pod, server_with};
@@ -53,7 +55,7 @@ fn a_deployment_creates_its_pods() {
 fn a_replica_set_replaces_lost_pods() {
     let server = server();
     server.create(&node("n")).unwrap();
-    let _kubelet = Kubelet::start(&server, KubeletOptions::default());
+    let _kubelet = Kubelet::start(&server, Duration::ZERO);
     server.create(&workload("ReplicaSet", 3)).unwrap();
     eventually("3 pods", || pods(&server) == 3);
     let names: Vec<String> = server
@@ -72,16 +74,6 @@ fn a_replica_set_replaces_lost_pods() {
     eventually("ready replicas", || {
         server.get("ReplicaSet", "default", "web").unwrap()["status"]["readyReplicas"] == 3
     });
-}
-
-#[test]
-fn a_replication_controller_creates_its_pods() {
-    let server = server();
-    let mut controller = workload("ReplicationController", 2);
-    controller["apiVersion"] = "v1".into();
-    controller["spec"]["selector"] = json!({"app": "web"});
-    server.create(&controller).unwrap();
-    eventually("2 pods", || pods(&server) == 2);
 }
 
 fn class(name: &str, provisioner: &str, mode: &str) -> Value {
@@ -210,7 +202,7 @@ fn a_deleted_namespace_is_emptied_and_removed() {
 fn a_budget_counts_its_healthy_pods() {
     let server = server();
     server.create(&node("n")).unwrap();
-    let _kubelet = Kubelet::start(&server, KubeletOptions::default());
+    let _kubelet = Kubelet::start(&server, Duration::ZERO);
     server
         .create(&json!({"kind": "PodDisruptionBudget", "apiVersion": "policy/v1", "metadata": {"name": "b"},
             "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}}))

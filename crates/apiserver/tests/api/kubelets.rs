@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use portolan_apiserver::{ApiServer, Kubelet, KubeletOptions};
+use portolan_apiserver::{ApiServer, Kubelet};
 use serde_json::{Value, json};
 
 use crate::support::{create_on, eventually, node, pod, server, uid};
@@ -12,10 +12,10 @@ fn phase(server: &ApiServer, name: &str) -> Value {
 }
 
 /// Starts kubelets of a server that has the node n.
-fn with_node(options: KubeletOptions) -> (ApiServer, Kubelet) {
+fn with_node(stop_after: Duration) -> (ApiServer, Kubelet) {
     let server = server();
     server.create(&node("n")).unwrap();
-    let kubelet = Kubelet::start(&server, options);
+    let kubelet = Kubelet::start(&server, stop_after);
     (server, kubelet)
 }
 
@@ -35,7 +35,7 @@ fn a_node_becomes_ready_and_keeps_its_existing_fields() {
     n["spec"] = json!({"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}, {"key": "x"}]});
     n["status"]["allocatable"] = json!({"cpu": "900m", "example.com/gpu": "2"});
     server.create(&n).unwrap();
-    let _kubelet = Kubelet::start(&server, KubeletOptions::default());
+    let _kubelet = Kubelet::start(&server, Duration::ZERO);
     eventually("a ready node", || {
         server.get("Node", "", "n").unwrap()["status"]["conditions"].is_array()
     });
@@ -64,19 +64,8 @@ fn a_node_becomes_ready_and_keeps_its_existing_fields() {
 }
 
 #[test]
-fn leases_are_renewed() {
-    let renew_every = Duration::from_millis(20);
-    let (server, _kubelet) = with_node(KubeletOptions { renew_every, ..KubeletOptions::default() });
-    let lease = || server.get("Lease", "kube-node-lease", "n").unwrap_or_default();
-    eventually("a lease", || lease()["spec"]["holderIdentity"] == "n");
-    let first = lease()["spec"]["renewTime"].clone();
-    eventually("a renewal", || lease()["spec"]["renewTime"] != first);
-    assert_eq!(lease()["metadata"]["ownerReferences"][0]["kind"], "Node");
-}
-
-#[test]
 fn a_bound_pod_runs() {
-    let (server, _kubelet) = with_node(KubeletOptions::default());
+    let (server, _kubelet) = with_node(Duration::ZERO);
     let pod = running(&server, "a", 0);
     let conditions = pod["status"]["conditions"].as_array().unwrap();
     let types: Vec<_> =
@@ -94,27 +83,19 @@ fn a_bound_pod_runs() {
 }
 
 #[test]
-fn pods_of_other_nodes_do_not_run() {
-    let server = server();
-    for name in ["n", "m"] {
-        server.create(&node(name)).unwrap();
-    }
-    let nodes = Some(vec!["n".to_owned()]);
-    let _kubelet = Kubelet::start(&server, KubeletOptions { nodes, ..KubeletOptions::default() });
-    for (name, node) in [("b", "m"), ("c", "ghost")] {
-        create_on(&server, &pod(name), node);
-    }
-    server.create(&pod("d")).unwrap();
+fn pods_without_a_kubelet_do_not_run() {
+    let (server, _kubelet) = with_node(Duration::ZERO);
+    create_on(&server, &pod("b"), "ghost");
+    server.create(&pod("c")).unwrap();
     running(&server, "a", 0);
-    for name in ["b", "c", "d"] {
+    for name in ["b", "c"] {
         assert_eq!(phase(&server, name), "Pending");
     }
-    assert!(server.get("Node", "", "m").unwrap()["status"]["conditions"].is_null());
 }
 
 #[test]
 fn a_deleted_pod_stops_and_is_then_removed() {
-    let (server, _kubelet) = with_node(KubeletOptions::default());
+    let (server, _kubelet) = with_node(Duration::ZERO);
     let a = running(&server, "a", 30);
     let start = Instant::now();
     server.delete("Pod", "default", "a", &Value::Null).unwrap();
@@ -128,7 +109,7 @@ fn a_deleted_pod_stops_and_is_then_removed() {
 #[test]
 fn containers_are_killed_when_their_grace_period_ends() {
     let stop_after = Duration::from_secs(7200);
-    let (server, _kubelet) = with_node(KubeletOptions { stop_after, ..KubeletOptions::default() });
+    let (server, _kubelet) = with_node(stop_after);
     let mut held = pod("a");
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);
     create_on(&server, &held, "n");
@@ -152,42 +133,21 @@ fn containers_are_killed_when_their_grace_period_ends() {
 }
 
 #[test]
-fn pods_of_jobs_succeed() {
-    let finish_jobs_after = Some(Duration::ZERO);
-    let (server, _kubelet) =
-        with_node(KubeletOptions { finish_jobs_after, ..KubeletOptions::default() });
-    let mut job = pod("j");
-    job["metadata"]["ownerReferences"] =
-        json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u"}]);
-    create_on(&server, &job, "n");
-    running(&server, "a", 0);
-    eventually("the end of the job", || phase(&server, "j") == "Succeeded");
-    assert_eq!(phase(&server, "a"), "Running");
-}
-
-#[test]
 fn a_stopped_kubelet_starts_nothing() {
     let server = server();
     server.create(&node("n")).unwrap();
-    let kubelet = Kubelet::start(&server, KubeletOptions::default());
+    let kubelet = Kubelet::start(&server, Duration::ZERO);
     running(&server, "a", 0);
     kubelet.stop();
     create_on(&server, &pod("b"), "n");
-    // Another kubelet still starts pods.
-    server.create(&node("m")).unwrap();
-    let nodes = Some(vec!["m".to_owned()]);
-    let second = Kubelet::start(&server, KubeletOptions { nodes, ..KubeletOptions::default() });
-    create_on(&server, &pod("c"), "m");
-    eventually("a pod of another node", || phase(&server, "c") == "Running");
     assert_eq!(phase(&server, "b"), "Pending");
-    drop(second);
-    let _third = Kubelet::start(&server, KubeletOptions::default());
+    let _second = Kubelet::start(&server, Duration::ZERO);
     eventually("the pod after a new start", || phase(&server, "b") == "Running");
 }
 
 #[test]
 fn a_pre_stop_sleep_delays_the_end() {
-    let (server, _kubelet) = with_node(KubeletOptions::default());
+    let (server, _kubelet) = with_node(Duration::ZERO);
     let mut slow = pod("a");
     slow["spec"]["containers"][0]["lifecycle"] = json!({"preStop": {"sleep": {"seconds": 1}}});
     slow["metadata"]["finalizers"] = json!(["example.com/hold"]);
@@ -204,7 +164,7 @@ fn a_pre_stop_sleep_delays_the_end() {
 #[test]
 fn kubelets_may_outlive_their_server() {
     let server = server();
-    let kubelet = Kubelet::start(&server, KubeletOptions::default());
+    let kubelet = Kubelet::start(&server, Duration::ZERO);
     drop(server);
     kubelet.stop();
 }

@@ -5,8 +5,6 @@ use serde_json::{Value, json};
 
 use crate::support::{client, node, pod, server};
 
-const PODS: &str = "/api/v1/namespaces/default/pods";
-
 /// Creates the pods a, b and c, each with its name as the label `app`.
 fn create_labelled(server: &ApiServer) {
     for name in ["a", "b", "c"] {
@@ -102,13 +100,4 @@ fn a_list_can_request_an_exact_version() {
         format!("Timeout: Too large resource version: 1000000, current: {}", server.version())
     );
     assert_eq!(future.body["details"]["causes"][0]["reason"], "ResourceVersionTooLarge");
-}
-
-#[test]
-fn a_collection_is_deleted_by_selector() {
-    let server = server();
-    create_labelled(&server);
-    let reply = client(&server).delete(&format!("{PODS}?labelSelector=app!%3Db"), &Value::Null);
-    assert_eq!((reply.code, names(&reply.body)), (200, vec!["a", "c"]));
-    assert_eq!(server.objects("pods").len(), 1);
 }

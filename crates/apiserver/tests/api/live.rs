@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use portolan_apiserver::{ApiServer, Kubelet, KubeletOptions, Options};
+use portolan_apiserver::{ApiServer, Kubelet, Options};
 use serde_json::{Value, json};
 
 use crate::support::{Client, create_namespace, eventually};
@@ -207,7 +208,7 @@ fn play(scenario: &Value) {
         let metadata = json!({"name": name, "labels": labels});
         server.create(&json!({"kind": "Node", "apiVersion": "v1", "metadata": metadata})).unwrap();
     }
-    let _kubelet = Kubelet::start(&server, KubeletOptions::default());
+    let _kubelet = Kubelet::start(&server, Duration::ZERO);
     let namespace = "scenario".to_owned();
     create_namespace(&server, &namespace);
     let client = Client::new(server.address());

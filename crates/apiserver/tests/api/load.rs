@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use portolan_apiserver::{Kubelet, KubeletOptions, Options};
+use portolan_apiserver::{Kubelet, Options};
 
 use crate::support::{Client, binding, eventually, node, pod, server_with};
 
@@ -12,7 +12,7 @@ use crate::support::{Client, binding, eventually, node, pod, server_with};
 fn pods_bound_concurrently_are_bound_once_and_seen_once() {
     let write_delay = Duration::from_millis(1);
     let server = server_with(Options { write_delay, ..Options::default() });
-    let _kubelet = Kubelet::start(&server, KubeletOptions::default());
+    let _kubelet = Kubelet::start(&server, Duration::ZERO);
     let (nodes, pods, connections) = (100, 1000, 32);
     for name in 0..nodes {
         server.create(&node(&format!("n{name}"))).unwrap();

@@ -1,6 +1,8 @@
 //! The server's part in scheduling: the writes of a scheduler, in order, with controllers and hollow kubelets.
 
-use portolan_apiserver::{ApiServer, Kubelet, KubeletOptions, Options};
+use std::time::Duration;
+
+use portolan_apiserver::{ApiServer, Kubelet, Options};
 use serde_json::{Value, json};
 
 use crate::support::{Client, binding, client, eventually, node, pod, server_with, uid};
@@ -12,7 +14,7 @@ fn cluster() -> (ApiServer, Kubelet, Client) {
     for name in ["n1", "n2"] {
         server.create(&node(name)).unwrap();
     }
-    let kubelet = Kubelet::start(&server, KubeletOptions::default());
+    let kubelet = Kubelet::start(&server, Duration::ZERO);
     let client = client(&server);
     (server, kubelet, client)
 }

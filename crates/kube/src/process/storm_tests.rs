@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use portolan_apiserver::{
-    AdmissionPlugin, ApiServer, Effect, Fault, Kubelet, KubeletOptions, Options, Write,
-};
+use portolan_apiserver::{AdmissionPlugin, ApiServer, Effect, Fault, Kubelet, Options, Write};
 use serde_json::{Value, json};
 
 use super::{LiveConfig, LiveScheduler};
@@ -154,8 +152,7 @@ async fn run(seed: u64, weather: Weather, storms: usize) {
     let server = server.expect("started");
     let (all, preemptors) = fill(&server, &mut random, storms);
     let stop_after = Duration::from_millis(random.u64(0..20));
-    let _kubelets =
-        Kubelet::start(&server, KubeletOptions { stop_after, ..KubeletOptions::default() });
+    let _kubelets = Kubelet::start(&server, stop_after);
     // A pod that has not started is less important than others, and becomes more important when it starts.
     let has_started = |pod: &Value| !pod["status"]["startTime"].is_null();
     while !server.objects("Pod").iter().all(has_started) {
