@@ -1,10 +1,8 @@
-//! The stage of each pod of a workload. Targets report changes; operations and collectors wait for counts.
-//!
-//! Counts are kept as pods change, so that a waiting thread wakes up when its count is reached, and costs nothing
-//! before.
+//! The stage of each pod of a workload. The target reports changes; operations and collectors wait for counts.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::steps::{Labels, Stage};
@@ -29,38 +27,25 @@ impl Filter {
     }
 }
 
-/// A count of pods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Counts {
-    /// Pods that exist and have reached this stage.
-    Present(Stage),
-    /// Pods that were scheduled since the counter was opened, even if they are gone.
-    Scheduled,
-}
-
-#[derive(Debug)]
-struct Counter {
-    id: u64,
-    filter: Filter,
-    counts: Counts,
-    have: usize,
-    /// The count at which waiting threads wake up.
-    want: usize,
-    /// When the count last grew.
-    grew: Option<Instant>,
-}
-
 #[derive(Clone, Debug)]
 struct Known {
     labels: Arc<Labels>,
     stage: Stage,
 }
 
+/// A pod that was scheduled. It may be gone.
+#[derive(Debug)]
+struct Scheduled {
+    at: Instant,
+    namespace: String,
+    labels: Arc<Labels>,
+}
+
 #[derive(Debug, Default)]
 struct State {
     pods: HashMap<String, HashMap<String, Known>>,
-    counters: Vec<Counter>,
-    next: u64,
+    /// In the order of their times.
+    scheduled: Vec<Scheduled>,
     failure: Option<String>,
 }
 
@@ -73,116 +58,43 @@ pub(super) enum Missed {
     Failed(String),
 }
 
+/// The time between two looks at a count, and between two reads of the server's record of writes.
+pub(super) const LOOK: Duration = Duration::from_millis(5);
+
 /// The pods of a running workload.
 #[derive(Debug, Default)]
-pub(super) struct Board {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-/// A count of scheduled pods, which ends when it is dropped.
-#[derive(Debug)]
-pub(super) struct ScheduledCount<'b> {
-    board: &'b Board,
-    id: u64,
-}
+pub(super) struct Board(Mutex<State>);
 
 impl Board {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a pod, or replaces its labels. A known pod keeps its stage if that is later.
     pub(super) fn put(&self, namespace: &str, name: &str, labels: Arc<Labels>, stage: Stage) {
         let mut state = self.lock();
         let pods = state.pods.entry(namespace.to_owned()).or_default();
-        let stage = pods.get(name).map_or(stage, |known| known.stage.max(stage));
-        let new = Known { labels, stage };
-        let old = pods.insert(name.to_owned(), new.clone());
-        self.recount(state, namespace, old.as_ref(), Some(&new));
+        let new = Known { labels: labels.clone(), stage: Stage::Pending };
+        let known = pods.entry(name.to_owned()).or_insert(new);
+        known.labels = labels;
+        state.advance(namespace, name, stage);
     }
 
     /// Records that a pod has reached a stage. Unknown pods and earlier stages are ignored.
     pub(super) fn advance(&self, namespace: &str, name: &str, stage: Stage) {
-        let mut state = self.lock();
-        let known = state.pods.get_mut(namespace).and_then(|pods| pods.get_mut(name));
-        let Some(known) = known.filter(|known| known.stage < stage) else { return };
-        let old = known.clone();
-        known.stage = stage;
-        let new = known.clone();
-        self.recount(state, namespace, Some(&old), Some(&new));
+        self.lock().advance(namespace, name, stage);
     }
 
     /// Records that a pod is gone.
     pub(super) fn remove(&self, namespace: &str, name: &str) {
-        let mut state = self.lock();
-        let old = state.pods.get_mut(namespace).and_then(|pods| pods.remove(name));
-        self.recount(state, namespace, old.as_ref(), None);
+        if let Some(pods) = self.lock().pods.get_mut(namespace) {
+            pods.remove(name);
+        }
     }
 
-    /// Wakes up all waiting threads: no pod will be scheduled any more.
+    /// Ends all waits: no pod will be scheduled any more.
     pub(super) fn fail(&self, why: String) {
         self.lock().failure.get_or_insert(why);
-        self.changed.notify_all();
-    }
-
-    fn recount(
-        &self,
-        mut state: MutexGuard<'_, State>,
-        namespace: &str,
-        old: Option<&Known>,
-        new: Option<&Known>,
-    ) {
-        let mut is_reached = false;
-        for counter in &mut state.counters {
-            let filter = &counter.filter;
-            let is_matched = |pod: &Known| filter.matches(namespace, &pod.labels);
-            let (was, is) = match counter.counts {
-                Counts::Present(stage) => {
-                    let is_counted = |pod: &Known| pod.stage >= stage && is_matched(pod);
-                    (old.is_some_and(is_counted), new.is_some_and(is_counted))
-                }
-                Counts::Scheduled => {
-                    let is_scheduled = |pod: &Known| pod.stage == Stage::Scheduled;
-                    let was = old.is_some_and(is_scheduled);
-                    let is = new.is_some_and(|pod| is_scheduled(pod) && is_matched(pod));
-                    // The count never decreases.
-                    (false, is && !was)
-                }
-            };
-            match (was, is) {
-                (false, true) => {
-                    counter.have += 1;
-                    counter.grew = Some(Instant::now());
-                    is_reached |= counter.have == counter.want;
-                }
-                (true, false) => counter.have -= 1,
-                _ => {}
-            }
-        }
-        drop(state);
-        if is_reached {
-            self.changed.notify_all();
-        }
-    }
-
-    fn open(&self, filter: &Filter, counts: Counts, want: usize) -> u64 {
-        let mut state = self.lock();
-        let have = match counts {
-            Counts::Scheduled => 0,
-            Counts::Present(stage) => {
-                matching(&state, filter).filter(|(.., pod)| pod.stage >= stage).count()
-            }
-        };
-        state.next += 1;
-        let id = state.next;
-        let filter = filter.clone();
-        state.counters.push(Counter { id, filter, counts, have, want, grew: None });
-        id
-    }
-
-    fn close(&self, id: u64) {
-        self.lock().counters.retain(|counter| counter.id != id);
     }
 
     /// Waits until this many existing pods have reached a stage.
@@ -193,88 +105,114 @@ impl Board {
         want: usize,
         time_limit: Duration,
     ) -> Result<(), Missed> {
-        let id = self.open(filter, Counts::Present(stage), want);
-        let waited = self.wait_for(id, want, Instant::now() + time_limit);
-        let pending = || {
+        let present =
+            |state: &State| state.matching(filter).filter(|(.., pod)| pod.stage >= stage).count();
+        self.until(want, Instant::now() + time_limit, present).map_err(|missed| {
+            let Missed::Late { have, .. } = missed else { return missed };
             let state = self.lock();
-            let mut pods = matching(&state, filter);
-            let pod = pods.find(|(.., pod)| pod.stage < stage);
-            pod.map(|(namespace, name, _)| format!("{namespace}/{name}"))
-        };
-        let waited = waited.map_err(|missed| match missed {
-            Missed::Late { have, .. } => Missed::Late { have, pending: pending() },
-            failed => failed,
-        });
-        self.close(id);
-        waited
+            let pending = state.matching(filter).find(|(.., pod)| pod.stage < stage);
+            let pending = pending.map(|(namespace, name, _)| format!("{namespace}/{name}"));
+            Missed::Late { have, pending }
+        })
     }
 
-    fn wait_for(&self, id: u64, want: usize, deadline: Instant) -> Result<(), Missed> {
-        let mut state = self.lock();
+    /// Looks at a count until it is large enough.
+    fn until(
+        &self,
+        want: usize,
+        deadline: Instant,
+        mut count: impl FnMut(&State) -> usize,
+    ) -> Result<(), Missed> {
         loop {
-            let counter = state.counters.iter_mut().find(|counter| counter.id == id);
-            let Some(counter) = counter else { return Ok(()) };
-            counter.want = want;
-            if counter.have >= want {
+            let state = self.lock();
+            let have = count(&state);
+            if have >= want {
                 return Ok(());
             }
-            let have = counter.have;
             if let Some(why) = &state.failure {
                 return Err(Missed::Failed(why.clone()));
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            drop(state);
+            if Instant::now() >= deadline {
                 return Err(Missed::Late { have, pending: None });
             }
-            let woken = self.changed.wait_timeout(state, left);
-            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            thread::sleep(LOOK);
         }
     }
 
     /// Starts to count scheduled pods.
-    pub(super) fn count_scheduled(&self, filter: &Filter) -> ScheduledCount<'_> {
-        ScheduledCount { board: self, id: self.open(filter, Counts::Scheduled, usize::MAX) }
+    pub(super) fn count_scheduled(&self, filter: Filter) -> ScheduledCount<'_> {
+        let seen = self.lock().scheduled.len();
+        ScheduledCount { board: self, filter, seen, have: 0, last: None }
     }
 
     /// The names of the pods of a namespace with these labels, in order.
     pub(super) fn names(&self, namespace: &str, labels: &Labels) -> Vec<String> {
-        let state = self.lock();
         let filter = Filter::of(namespace, labels);
+        let state = self.lock();
         let mut names: Vec<String> =
-            matching(&state, &filter).map(|(_, name, _)| name.to_owned()).collect();
+            state.matching(&filter).map(|(_, name, _)| name.to_owned()).collect();
         names.sort_unstable();
         names
     }
 }
 
-fn matching<'s>(
-    state: &'s State,
-    filter: &'s Filter,
-) -> impl Iterator<Item = (&'s str, &'s str, &'s Known)> {
-    let namespaces = filter.namespaces.iter().filter_map(|name| state.pods.get_key_value(name));
-    let pods = namespaces.flat_map(|(namespace, pods)| {
-        pods.iter().map(move |(name, pod)| (&**namespace, &**name, pod))
-    });
-    pods.filter(|(namespace, _, pod)| filter.matches(namespace, &pod.labels))
+impl State {
+    fn advance(&mut self, namespace: &str, name: &str, stage: Stage) {
+        let known = self.pods.get_mut(namespace).and_then(|pods| pods.get_mut(name));
+        let Some(known) = known.filter(|known| known.stage < stage) else { return };
+        known.stage = stage;
+        if stage == Stage::Scheduled {
+            let (namespace, labels) = (namespace.to_owned(), known.labels.clone());
+            self.scheduled.push(Scheduled { at: Instant::now(), namespace, labels });
+        }
+    }
+
+    fn matching<'s>(
+        &'s self,
+        filter: &'s Filter,
+    ) -> impl Iterator<Item = (&'s str, &'s str, &'s Known)> {
+        let namespaces = filter.namespaces.iter().filter_map(|name| self.pods.get_key_value(name));
+        let pods = namespaces.flat_map(|(namespace, pods)| {
+            pods.iter().map(move |(name, pod)| (&**namespace, &**name, pod))
+        });
+        pods.filter(|(namespace, _, pod)| filter.matches(namespace, &pod.labels))
+    }
+}
+
+/// A count of the pods that are scheduled after its start, even if they are gone.
+#[derive(Debug)]
+pub(super) struct ScheduledCount<'b> {
+    board: &'b Board,
+    filter: Filter,
+    /// The number of scheduled pods that were looked at.
+    seen: usize,
+    have: usize,
+    last: Option<Instant>,
 }
 
 impl ScheduledCount<'_> {
     /// The pods scheduled so far, and when the last one was.
-    pub(super) fn read(&self) -> (usize, Option<Instant>) {
-        let state = self.board.lock();
-        let counter = state.counters.iter().find(|counter| counter.id == self.id);
-        counter.map_or((0, None), |counter| (counter.have, counter.grew))
+    pub(super) fn read(&mut self) -> (usize, Option<Instant>) {
+        let board = self.board;
+        self.look(&board.lock());
+        (self.have, self.last)
     }
 
     /// Waits until this many pods were scheduled.
-    pub(super) fn wait(&self, want: usize, deadline: Instant) -> Result<(), Missed> {
-        self.board.wait_for(self.id, want, deadline)
+    pub(super) fn wait(&mut self, want: usize, deadline: Instant) -> Result<(), Missed> {
+        self.board.until(want, deadline, |state| self.look(state))
     }
-}
 
-impl Drop for ScheduledCount<'_> {
-    fn drop(&mut self) {
-        self.board.close(self.id);
+    fn look(&mut self, state: &State) -> usize {
+        for pod in &state.scheduled[self.seen..] {
+            if self.filter.matches(&pod.namespace, &pod.labels) {
+                self.have += 1;
+                self.last = Some(pod.at);
+            }
+        }
+        self.seen = state.scheduled.len();
+        self.have
     }
 }
 
@@ -290,7 +228,7 @@ mod tests {
     fn counts_follow_stages_labels_and_removals() {
         let board = Board::default();
         let filter = Filter::of("a", &labels("x"));
-        let count = board.count_scheduled(&filter);
+        let mut count = board.count_scheduled(filter.clone());
         board.put("a", "p1", labels("x"), Stage::Pending);
         board.put("a", "p2", labels("y"), Stage::Pending);
         board.put("b", "p1", labels("x"), Stage::Scheduled);
@@ -315,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiting_thread_wakes_up_at_its_count_and_when_the_target_fails() {
+    fn a_wait_ends_at_its_count_and_when_the_target_fails() {
         let board = Board::default();
         let filter = Filter::of("a", &Labels::new());
         let wait = || board.wait(&filter, Stage::Scheduled, 2, Duration::from_secs(600));

@@ -23,8 +23,6 @@ pub(super) struct Workload {
     pub(super) steps: Vec<Step>,
     /// A parameter that no operation refers to.
     pub(super) unused_parameter: Option<String>,
-    /// The line of the workload in its file.
-    pub(super) line: u64,
 }
 
 /// The value that a metric must exceed or, with `expects_lower`, stay below.
@@ -88,17 +86,6 @@ impl Workload {
     /// The name by which the command line and reports refer to the workload.
     pub(super) fn full_name(&self) -> String {
         format!("{}/{}", self.case, self.name)
-    }
-
-    /// Whether the workload passes a filter as scheduler_perf's `-perf-scheduling-label-filter`: each label must be
-    /// set, or not be set if it begins with `-`.
-    pub(super) fn has_labels<'l>(&self, filter: impl IntoIterator<Item = &'l str>) -> bool {
-        filter.into_iter().filter(|label| !label.is_empty()).all(|label| {
-            match label.strip_prefix('-') {
-                Some(label) => !self.labels.contains(label),
-                None => self.labels.contains(label.strip_prefix('+').unwrap_or(label)),
-            }
-        })
     }
 }
 
@@ -176,7 +163,7 @@ fn read_case(case: Case, into: &mut Vec<Workload>) -> Result<(), Invalid> {
     let mut names = BTreeSet::new();
     for workload in case.workloads {
         once(&workload.name, &mut names)?;
-        let At { line, value: name } = workload.name;
+        let name = workload.name.value;
         let mut given = Parameters::new(workload.params);
         let mut steps = Vec::new();
         for At { line, value: operation } in &case.workload_template {
@@ -201,7 +188,6 @@ fn read_case(case: Case, into: &mut Vec<Workload>) -> Result<(), Invalid> {
             },
             steps,
             unused_parameter: given.unused(),
-            line,
             name,
         });
     }

@@ -45,15 +45,6 @@ pub(super) enum Trouble {
     Panicked(&'static str),
 }
 
-/// The settings for running workloads.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Settings {
-    /// How long an operation waits for its pods.
-    pub(super) time_limit: Duration,
-    /// The time between two samples of the throughput.
-    pub(super) sample_every: Duration,
-}
-
 /// State that the operations share with background threads.
 pub(super) struct Shared<'w> {
     pub(super) target: &'w Target,
@@ -96,7 +87,8 @@ struct Run<'scope, 'w> {
     scope: &'scope Scope<'scope, 'w>,
     shared: &'w Shared<'w>,
     workload: &'w Workload,
-    settings: Settings,
+    /// How long an operation waits for its pods.
+    time_limit: Duration,
     /// The number of pods that barriers wait for, by namespace.
     pending: HashMap<String, usize>,
     collecting: Option<Collecting<'scope>>,
@@ -108,7 +100,7 @@ pub(super) fn execute(
     target: &Target,
     workload: &Workload,
     sources: &Sources,
-    settings: Settings,
+    time_limit: Duration,
 ) -> Result<Vec<Measured>, Trouble> {
     let shared = Shared {
         target,
@@ -123,7 +115,7 @@ pub(super) fn execute(
             scope,
             shared,
             workload,
-            settings,
+            time_limit,
             pending: HashMap::new(),
             collecting: None,
             measured: Vec::new(),
@@ -237,7 +229,7 @@ impl<'scope, 'w> Run<'scope, 'w> {
         if operation.is_steady {
             let duration = operation.duration;
             let deadline = Instant::now() + duration;
-            let scheduled = shared.target.board.count_scheduled(&filter);
+            let mut scheduled = shared.target.board.count_scheduled(filter);
             for round in 1.. {
                 create(&made)?;
                 match scheduled.wait(operation.count * round, deadline) {
@@ -264,14 +256,19 @@ impl<'scope, 'w> Run<'scope, 'w> {
     }
 
     fn wait(&self, filter: &Filter, stage: Stage, want: usize) -> Result<(), Trouble> {
-        let time_limit = self.settings.time_limit;
-        match self.shared.target.board.wait(filter, stage, want, time_limit) {
+        match self.shared.target.board.wait(filter, stage, want, self.time_limit) {
             Ok(()) => Ok(()),
             Err(Missed::Failed(why)) => Err(Trouble::Ended(why)),
             Err(Missed::Late { have, pending }) => {
                 let stage = if stage == Stage::Scheduled { "scheduled" } else { "attempted" };
                 let pending = pending.map_or(String::new(), |pod| format!("; {pod} was not"));
-                Err(Trouble::Late { have, want, stage, seconds: time_limit.as_secs(), pending })
+                Err(Trouble::Late {
+                    have,
+                    want,
+                    stage,
+                    seconds: self.time_limit.as_secs(),
+                    pending,
+                })
             }
         }
     }
@@ -365,11 +362,11 @@ impl<'scope, 'w> Run<'scope, 'w> {
         }
         let stop = Arc::new(Stop::default());
         // The count begins here, before any pod of the operation is created.
-        let count = self.shared.target.board.count_scheduled(&filter);
-        let (name, every, stopped) = (name.to_owned(), self.settings.sample_every, stop.clone());
+        let count = self.shared.target.board.count_scheduled(filter);
+        let (name, stopped) = (name.to_owned(), stop.clone());
         // Pods may be scheduled before the thread runs.
         let start = Instant::now();
-        let thread = self.scope.spawn(move || collect(start, name, &count, every, &stopped));
+        let thread = self.scope.spawn(move || collect(start, name, count, &stopped));
         self.collecting = Some(Collecting { stop, thread });
         Ok(())
     }

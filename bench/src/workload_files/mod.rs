@@ -31,15 +31,15 @@ mod tests;
 mod throughput;
 
 use std::collections::BTreeSet;
-use std::num::{NonZeroU64, NonZeroUsize};
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use portolan_cli::{CommandError, Output, at_least_one, line, print, read};
+use portolan_cli::{CommandError, at_least_one, line, print, read};
 
 use cases::Workload;
-use execute::{Settings, execute};
+use execute::execute;
 use report::{Outcome, Row};
 use sources::Sources;
 
@@ -53,38 +53,18 @@ pub(crate) struct Arguments {
     /// File of workloads, or a folder: every performance-config.yaml in it. Repeatable.
     #[arg(long, value_name = "FILE", required = true)]
     scheduler_perf: Vec<PathBuf>,
-    /// Time that the server takes for each write of the scheduler, in milliseconds, as if it wrote to etcd.
-    #[arg(long, value_name = "MILLISECONDS", default_value_t = 10)]
-    write_delay: u64,
-    /// Bindings in flight at once.
-    #[arg(long, value_name = "COUNT", default_value = "64", value_parser = at_least_one::<NonZeroUsize>)]
-    bindings: NonZeroUsize,
-    /// Seed for breaking ties.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Run only this test case, or this workload of it. Repeatable.
+    /// Run only this test case, or this workload of it, instead of those labeled performance. Repeatable.
     #[arg(long, value_name = "CASE[/WORKLOAD]")]
     case: Vec<String>,
-    /// Run only workloads with these labels, separated by commas; a workload must not have a label that follows `-`
-    /// (default: performance, as in scheduler_perf; with --case: any).
-    #[arg(long, value_name = "LABELS", value_delimiter = ',', allow_hyphen_values = true)]
-    label: Option<Vec<String>>,
-    /// Also run workloads with feature gates whose values portolan does not implement, as if the gates were not set.
-    #[arg(long)]
-    any_feature_gates: bool,
     /// Time limit of each operation that waits for pods, in seconds. The workload fails if it runs out.
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = at_least_one::<NonZeroU64>)]
     time_limit: NonZeroU64,
-    /// Milliseconds between two samples of the throughput.
-    #[arg(long, value_name = "MILLISECONDS", default_value = "1000", value_parser = at_least_one::<NonZeroU64>)]
-    sample_interval: NonZeroU64,
-    /// Output format.
-    #[arg(long, value_enum, default_value_t = Output::Table)]
-    output: Output,
 }
 
 /// The name of the files of scheduler_perf.
 const NAME: &str = "performance-config.yaml";
+/// The label of the workloads that run unless others are named, as in scheduler_perf.
+const LABEL: &str = "performance";
 
 /// Runs the selected workloads of files, or of all files of folders. The exit status is 1 if one failed or missed its
 /// threshold, or if all were skipped.
@@ -111,19 +91,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
                 Outcome::Failed(why) => format!("{name} failed: {why}"),
             };
             eprintln!("portolan: {}", line(&end));
-            rows.push(Row {
-                file: file.display().to_string(),
-                topic: topic(file),
-                workload,
-                ignored_gates: plan::unimplemented_gates(workload),
-                outcome,
-            });
+            rows.push(Row { topic: topic(file), workload, outcome });
         }
     }
-    print(&match arguments.output {
-        Output::Json => report::json(&rows).to_string(),
-        Output::Table => report::text(&rows),
-    })?;
+    print(&report::text(&rows))?;
     let has_run = rows.iter().any(|row| !matches!(row.outcome, Outcome::Skipped(_)));
     let is_good = has_run && rows.iter().all(Row::is_good);
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(1) })
@@ -132,11 +103,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
 impl Arguments {
     fn selects(&self, workload: &Workload) -> bool {
         let full = workload.full_name();
-        let named = |name: &String| *name == workload.case || *name == full;
-        let default = if self.case.is_empty() { &["performance".to_owned()][..] } else { &[] };
-        let labels = self.label.as_deref().unwrap_or(default);
-        (self.case.is_empty() || self.case.iter().any(named))
-            && workload.has_labels(labels.iter().map(|label| &**label))
+        match &*self.case {
+            [] => workload.labels.contains(LABEL),
+            names => names.iter().any(|name| *name == workload.case || *name == full),
+        }
     }
 
     /// Checks that each name exists, and that a workload is selected.
@@ -144,7 +114,6 @@ impl Arguments {
         &self,
         workloads: impl Iterator<Item = &'w Workload> + Clone,
     ) -> Result<(), CommandError> {
-        let of = |what: BTreeSet<&str>| what.into_iter().collect::<Vec<_>>().join(", ");
         if workloads.clone().next().is_none() {
             return Err(CommandError::Usage(format!("--scheduler-perf: no {NAME} with workloads")));
         }
@@ -153,22 +122,16 @@ impl Arguments {
             all.any(|workload| workload.case == **name || workload.full_name() == **name)
         };
         if let Some(name) = self.case.iter().find(|name| !exists(name)) {
-            let cases = of(workloads.map(|workload| &*workload.case).collect());
-            return Err(CommandError::Usage(format!("--case {name}: the test cases are {cases}")));
+            let cases: BTreeSet<&str> = workloads.map(|workload| &*workload.case).collect();
+            let cases: Vec<&str> = cases.into_iter().collect();
+            let why = format!("--case {name}: the test cases are {}", cases.join(", "));
+            return Err(CommandError::Usage(why));
         }
         if !workloads.clone().any(|workload| self.selects(workload)) {
-            let labels = of(workloads.flat_map(|one| &one.labels).map(|label| &**label).collect());
-            let why = format!("no workload has these labels: the labels are {labels}");
-            return Err(CommandError::Usage(format!("{why}; --label '' selects all workloads")));
+            let why = format!("no workload has the label {LABEL}: name others with --case");
+            return Err(CommandError::Usage(why));
         }
         Ok(())
-    }
-
-    fn settings(&self) -> Settings {
-        Settings {
-            time_limit: Duration::from_secs(self.time_limit.get()),
-            sample_every: Duration::from_millis(self.sample_interval.get()),
-        }
     }
 }
 
@@ -213,15 +176,16 @@ fn run_workload(
     sources: &mut Sources,
     arguments: &Arguments,
 ) -> Result<Outcome, CommandError> {
-    if let Some(why) = plan::plan(workload, sources, arguments.any_feature_gates)? {
+    if let Some(why) = plan::plan(workload, sources)? {
         return Ok(Outcome::Skipped(why));
     }
     let configuration = workload.scheduler_config.as_deref();
     let configuration =
         configuration.map(|path| portolan_cli::configuration(Some(&sources.file(path))));
     let configuration = configuration.transpose()?.flatten();
-    let ran = target::with_target(arguments, configuration.as_deref(), |target| {
-        execute(target, workload, sources, arguments.settings())
+    let time_limit = Duration::from_secs(arguments.time_limit.get());
+    let ran = target::with_target(configuration.as_deref(), |target| {
+        execute(target, workload, sources, time_limit)
     })?;
     Ok(match ran {
         Ok(measured) => Outcome::Ran(measured),

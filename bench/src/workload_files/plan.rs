@@ -12,7 +12,6 @@ use super::template::Place;
 pub(super) fn plan(
     workload: &Workload,
     sources: &mut Sources,
-    any_feature_gates: bool,
 ) -> Result<Option<String>, CommandError> {
     if let Some(why) = unsupported_operation(workload) {
         return Ok(Some(why));
@@ -49,16 +48,8 @@ pub(super) fn plan(
             return Ok(Some(why));
         }
     }
-    match any_feature_gates {
-        true => Ok(None),
-        false => Ok(unimplemented_gates(workload).into_iter().next()),
-    }
-}
-
-/// The feature gates of a workload whose values portolan does not implement.
-pub(super) fn unimplemented_gates(workload: &Workload) -> Vec<String> {
-    let gates = workload.feature_gates.iter();
-    gates.filter_map(|(name, value)| portolan_cli::unimplemented(name, *value)).collect()
+    let mut gates = workload.feature_gates.iter();
+    Ok(gates.find_map(|(name, value)| portolan_cli::unimplemented(name, *value)))
 }
 
 fn unsupported_operation(workload: &Workload) -> Option<String> {

@@ -1,6 +1,4 @@
-//! The results of workloads, as tables and as JSON.
-
-use serde_json::{Value, json};
+//! The results of workloads, as a table.
 
 use portolan_cli::count;
 use portolan_cli::{plain, right};
@@ -20,44 +18,26 @@ pub(super) enum Outcome {
 /// A workload with its outcome.
 #[derive(Debug)]
 pub(super) struct Row<'w> {
-    pub(super) file: String,
     /// The name of the folder, which thresholds may depend on.
     pub(super) topic: String,
     pub(super) workload: &'w Workload,
-    /// The feature gates that do not have the value that the workload names.
-    pub(super) ignored_gates: Vec<String>,
     pub(super) outcome: Outcome,
 }
 
-/// A threshold compared with a measurement.
-#[derive(Debug, PartialEq)]
-struct Verdict {
-    value: f64,
-    measured: Option<f64>,
-    basis: &'static str,
-    /// `None` if the metric is not measured.
-    reached: Option<bool>,
-}
-
 impl Row<'_> {
-    /// Compares a measurement with the threshold, if there is one. Without samples, because the pods were scheduled too
-    /// fast, an average is replaced by the overall rate.
-    fn verdict(&self, measured: &Measured) -> Option<Verdict> {
+    /// The threshold, if there is one, and whether a measurement reached it, if it measures the metric. Without
+    /// samples, because the pods were scheduled too fast, an average is replaced by the overall rate.
+    fn verdict(&self, measured: &Measured) -> Option<(f64, Option<bool>)> {
         let value = self.workload.threshold.of(&self.topic)?;
         let selector = &self.workload.threshold.selector;
         let is_throughput = selector.metric == "SchedulingThroughput" && selector.labels.is_empty();
         let sampled = measured.bucket(&selector.bucket).filter(|_| is_throughput);
         let overall = measured.overall().filter(|_| is_throughput && selector.bucket == "Average");
-        let (found, basis) = match (sampled, overall) {
-            (Some(sampled), _) => (Some(sampled), "samples"),
-            (None, Some(overall)) => (Some(overall), "overall"),
-            (None, None) => (None, "not measured"),
-        };
         let is_reached = |found: f64| match selector.expects_lower {
             true => found < value,
             false => found > value,
         };
-        Some(Verdict { value, measured: found, basis, reached: found.map(is_reached) })
+        Some((value, sampled.or(overall).map(is_reached)))
     }
 
     /// Whether the workload ran, and reached its threshold if it has one.
@@ -68,67 +48,9 @@ impl Row<'_> {
             Outcome::Ran(all) => all
                 .iter()
                 .filter_map(|measured| self.verdict(measured))
-                .all(|verdict| verdict.reached != Some(false)),
+                .all(|(_, reached)| reached != Some(false)),
         }
     }
-
-    fn json(&self) -> Value {
-        let (outcome, reason) = match &self.outcome {
-            Outcome::Ran(_) => ("ran", None),
-            Outcome::Skipped(why) => ("skipped", Some(why)),
-            Outcome::Failed(why) => ("failed", Some(why)),
-        };
-        let measured = match &self.outcome {
-            Outcome::Ran(measured) => measured.as_slice(),
-            _ => &[],
-        };
-        json!({
-            "file": self.file,
-            "line": self.workload.line,
-            "case": self.workload.case,
-            "workload": self.workload.name,
-            "labels": self.workload.labels,
-            "feature_gates": self.workload.feature_gates,
-            "ignored_feature_gates": self.ignored_gates,
-            "outcome": outcome,
-            "reason": reason,
-            "measured": measured.iter().map(|one| self.measured(one)).collect::<Vec<_>>(),
-        })
-    }
-
-    fn measured(&self, measured: &Measured) -> Value {
-        let buckets = ["Average", "Perc50", "Perc90", "Perc95", "Perc99"];
-        let throughput: serde_json::Map<String, Value> = buckets
-            .iter()
-            .filter_map(|bucket| Some(((*bucket).to_owned(), measured.bucket(bucket)?.into())))
-            .collect();
-        let threshold = self.verdict(measured).map(|verdict| {
-            let selector = &self.workload.threshold.selector;
-            json!({
-                "metric": selector.metric,
-                "bucket": selector.bucket,
-                "value": verdict.value,
-                "measured": verdict.measured,
-                "basis": verdict.basis,
-                "reached": verdict.reached,
-            })
-        });
-        json!({
-            "name": measured.name,
-            "pods": measured.pods,
-            "duration_s": measured.duration.as_secs_f64(),
-            "until_last_s": measured.until_last.as_secs_f64(),
-            "samples": measured.rates.len(),
-            "throughput": (!throughput.is_empty()).then_some(throughput),
-            "overall": measured.overall(),
-            "threshold": threshold,
-        })
-    }
-}
-
-/// All results as one object.
-pub(super) fn json(rows: &[Row<'_>]) -> Value {
-    json!({"workloads": rows.iter().map(Row::json).collect::<Vec<_>>()})
 }
 
 /// All results for people.
@@ -158,9 +80,6 @@ pub(super) fn text(rows: &[Row<'_>]) -> String {
             Outcome::Failed(why) => lines.push(format!("failed {name}: {why}")),
             Outcome::Ran(all) => {
                 ran += 1;
-                for gate in &row.ignored_gates {
-                    lines.push(format!("{name} ran with another feature gate: {gate}"));
-                }
                 if all.is_empty() && row.workload.threshold.of(&row.topic).is_some() {
                     lines.push(format!(
                         "{name}: the threshold was not compared: no operation collects metrics"
@@ -168,12 +87,11 @@ pub(super) fn text(rows: &[Row<'_>]) -> String {
                 }
                 for measured in all {
                     let verdict = row.verdict(measured);
-                    let reached = verdict.as_ref().map_or("", |verdict| match verdict.reached {
+                    let reached = verdict.map_or("", |(_, reached)| match reached {
                         Some(true) => "yes",
                         Some(false) => "no",
                         None => "not measured",
                     });
-                    let threshold = verdict.as_ref().map(|verdict| verdict.value);
                     table.add_row([
                         name.clone(),
                         measured.name.clone(),
@@ -186,7 +104,7 @@ pub(super) fn text(rows: &[Row<'_>]) -> String {
                         rate(measured.percentile(95)),
                         rate(measured.percentile(99)),
                         rate(measured.overall()),
-                        rate(threshold),
+                        rate(verdict.map(|(threshold, _)| threshold)),
                         reached.to_owned(),
                     ]);
                 }

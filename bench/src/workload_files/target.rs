@@ -14,8 +14,7 @@ use tokio::sync::oneshot;
 use portolan_cli::CommandError;
 use portolan_cli::{live, runtime};
 
-use super::Arguments;
-use super::board::Board;
+use super::board::{Board, LOOK};
 use super::steps::{Labels, Stage};
 use super::stop::Stop;
 
@@ -39,10 +38,10 @@ pub(super) enum Update {
     Resize,
 }
 
+/// The time that the server takes for each write of the scheduler, as if it wrote to etcd.
+const WRITE_DELAY: Duration = Duration::from_millis(10);
 /// The longest time to wait for bindings in flight after a workload.
 const GRACE: Duration = Duration::from_secs(5);
-/// The time between two reads of the server's record of writes.
-const LOOK: Duration = Duration::from_millis(5);
 
 /// A server, and the pods that the scheduler under test has bound.
 pub(super) struct Target {
@@ -52,12 +51,11 @@ pub(super) struct Target {
 
 /// Runs `work` on a new server with a live scheduler.
 pub(super) fn with_target<T: Send>(
-    arguments: &Arguments,
     configuration: Option<&str>,
     work: impl FnOnce(&Target) -> T + Send,
 ) -> Result<T, CommandError> {
     let options = Options {
-        write_delay: Duration::from_millis(arguments.write_delay),
+        write_delay: WRITE_DELAY,
         max_in_flight: 2_000,
         controllers: false,
         // As in scheduler_perf, whose pods name a priority.
@@ -69,8 +67,7 @@ pub(super) fn with_target<T: Send>(
     let runtime = runtime()?;
     let mut config = LiveConfig::default();
     config.configuration = configuration.map(Arc::from);
-    config.bindings = arguments.bindings;
-    config.seed = Some(arguments.seed);
+    config.seed = Some(1);
     config.writes.host = "perf".to_owned();
     let scheduler = runtime.block_on(async {
         let connection = Connection::unauthenticated(target.server.url());

@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 use super::board::ScheduledCount;
 use super::stop::Stop;
 
+/// The time between two samples.
+const EVERY: Duration = Duration::from_secs(1);
+
 /// The samples of a collection. Sampling needs no clock, so that tests pass the time in.
 #[derive(Debug)]
 pub(super) struct Samples {
@@ -23,8 +26,6 @@ pub(super) struct Measured {
     pub(super) pods: usize,
     /// The time from the start to the last of them.
     pub(super) until_last: Duration,
-    /// The time from the start to the end.
-    pub(super) duration: Duration,
     /// The sampled rates in pods per second, in ascending order.
     pub(super) rates: Vec<f64>,
 }
@@ -87,21 +88,19 @@ impl Measured {
 pub(super) fn collect(
     start: Instant,
     name: String,
-    count: &ScheduledCount<'_>,
-    every: Duration,
+    mut count: ScheduledCount<'_>,
     stop: &Stop,
 ) -> Measured {
     let (mut samples, mut tick) = (Samples::new(), 1);
-    while !stop.sleep_until(start + every.saturating_mul(tick)) {
+    while !stop.sleep_until(start + EVERY * tick) {
         samples.take(Instant::now(), count.read().0);
         tick += 1;
     }
-    let duration = start.elapsed();
     let (pods, last) = count.read();
     let mut rates = samples.rates;
     rates.sort_by(f64::total_cmp);
-    let until_last = last.map_or(duration, |last| last.saturating_duration_since(start));
-    Measured { name, pods, until_last, duration, rates }
+    let until_last = last.map_or(Duration::ZERO, |last| last.saturating_duration_since(start));
+    Measured { name, pods, until_last, rates }
 }
 
 #[cfg(test)]
@@ -125,7 +124,7 @@ mod tests {
         let rates: Vec<f64> = (1..=10).map(f64::from).collect();
         let time = Duration::from_secs(2);
         let name = String::new();
-        let measured = Measured { name, pods: 30, until_last: time, duration: time, rates };
+        let measured = Measured { name, pods: 30, until_last: time, rates };
         let buckets = ["Average", "Perc50", "Perc90", "Perc95", "Perc99"];
         let values = buckets.map(|bucket| measured.bucket(bucket));
         assert_eq!(values, [Some(5.5), Some(5.0), Some(9.0), Some(10.0), Some(10.0)]);

@@ -1,7 +1,5 @@
 //! `live` runs files of workloads.
 
-use serde_json::Value;
-
 use crate::common::{file, portolan};
 
 const FILE: &str = r"
@@ -18,15 +16,13 @@ const FILE: &str = r"
     collectMetrics: true
   workloads:
   - name: tiny
-    labels: [performance, short]
+    labels: [performance]
     threshold: 0.001
     params: {nodes: 3, pods: 5}
   - name: unreachable
-    labels: [short]
     threshold: {topic: 1000000000000}
     params: {nodes: 3, pods: 1}
   - name: gated
-    labels: [short]
     featureGates: {SchedulerQueueingHints: false}
     params: {nodes: 3, pods: 1}
   - name: full
@@ -45,7 +41,7 @@ const FILE: &str = r"
     podTemplatePath: ../templates/high.yaml
     collectMetrics: true
   workloads:
-  - {name: tiny, labels: [short]}
+  - {name: tiny}
 - name: Gates
   workloadTemplate:
   - opcode: createNodes
@@ -75,7 +71,7 @@ const FILE: &str = r"
     count: 2
     podTemplatePath: ../templates/pod.yaml
   workloads:
-  - {name: tiny, labels: [short]}
+  - {name: tiny}
 - name: Volumes
   workloadTemplate:
   - opcode: createNodes
@@ -94,7 +90,7 @@ const FILE: &str = r"
     persistentVolumeClaimTemplatePath: ../templates/claim.yaml
     collectMetrics: true
   workloads:
-  - {name: tiny, labels: [short]}
+  - {name: tiny}
 - name: Steady
   workloadTemplate:
   - opcode: createNodes
@@ -120,7 +116,7 @@ const FILE: &str = r"
   - opcode: createResourceDriver
     driverName: gpu.example.com
   workloads:
-  - {name: tiny, labels: [short]}
+  - {name: tiny}
 ";
 
 const TEMPLATES: [(&str, &str); 7] = [
@@ -171,86 +167,68 @@ fn written(test: &str) -> String {
     file(&format!("{test}/topic"), "performance-config.yaml", FILE.as_bytes())
 }
 
-/// Runs the file, and returns the exit status and the result.
-fn run(test: &str, arguments: &[&str]) -> (i32, Value) {
+/// Runs the file, and returns the exit status and the report.
+fn run(test: &str, arguments: &[&str]) -> (i32, String) {
     let path = written(test);
-    let common = ["live", "--write-delay", "0", "--scheduler-perf", &path, "--output", "json"];
-    let run = portolan(&[&common, arguments].concat());
-    let result = serde_json::from_str(&run.out).unwrap_or_else(|_| panic!("{}", run.err));
-    (run.code, result)
+    let run = portolan(&[&["live", "--scheduler-perf", &path], arguments].concat());
+    assert!(run.out.contains("pods per second"), "{}", run.err);
+    (run.code, run.out)
 }
 
-/// The outcomes by the names of the workloads.
-fn outcomes(result: &Value) -> Vec<(String, &str)> {
-    let workloads = result["workloads"].as_array().expect("workloads");
-    let text = |value: &Value| value.as_str().expect("a text").to_owned();
-    let outcome = |of: &'_ Value| format!("{}/{}", text(&of["case"]), text(&of["workload"]));
-    workloads.iter().map(|of| (outcome(of), of["outcome"].as_str().expect("a text"))).collect()
+/// The words of the row of a workload.
+fn row<'r>(report: &'r str, workload: &str) -> Vec<&'r str> {
+    let mut rows = report.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let row = rows.find(|row| row.first() == Some(&workload));
+    row.unwrap_or_else(|| panic!("no {workload}: {report}"))
 }
 
 #[test]
 fn every_operation_runs() {
-    let (code, result) = run("perf_files", &["--label", "short"]);
-    let expected = [
-        ("Basic/tiny", "ran"),
-        ("Basic/unreachable", "ran"),
-        ("Basic/gated", "skipped"),
-        ("Preempting/tiny", "ran"),
-        ("Gates/tiny", "ran"),
-        ("Volumes/tiny", "ran"),
-        ("Claims/tiny", "skipped"),
+    let named = [
+        "Basic/tiny",
+        "Basic/unreachable",
+        "Basic/gated",
+        "Preempting",
+        "Gates",
+        "Volumes",
+        "Claims",
+        "Steady",
     ];
-    assert_eq!(outcomes(&result), expected.map(|(name, how)| (name.to_owned(), how)), "{result}");
-    let pods = |index: usize| result["workloads"][index]["measured"][0]["pods"].as_u64();
-    assert_eq!([0, 1, 3, 4, 5].map(pods), [5, 1, 2, 3, 6].map(Some), "{result}");
-    let verdict = |index: usize| &result["workloads"][index]["measured"][0]["threshold"];
-    assert_eq!(
-        (verdict(0)["reached"].as_bool(), verdict(1)["reached"].as_bool()),
-        (Some(true), Some(false))
-    );
-    assert_eq!(
-        (verdict(0)["bucket"].as_str(), code),
-        (Some("Average"), 1),
-        "a threshold is missed"
-    );
-    let reason = |index: usize| result["workloads"][index]["reason"].as_str().expect("a reason");
-    assert_eq!(reason(2), "portolan supports only SchedulerQueueingHints=true");
-    assert!(reason(6).contains("CreateResourceDriver"), "{}", reason(6));
+    let named: Vec<&str> = named.iter().flat_map(|name| ["--case", name]).collect();
+    let (code, report) = run("perf_files", &named);
+    let pods = |workload: &str| row(&report, workload)[2];
+    let ran = ["Basic/tiny", "Basic/unreachable", "Preempting/tiny", "Gates/tiny", "Volumes/tiny"];
+    assert_eq!(ran.map(pods), ["5", "1", "2", "3", "6"], "{report}");
+    let verdict = |workload: &str| row(&report, workload).last().copied();
+    assert_eq!([verdict(ran[0]), verdict(ran[1])], [Some("yes"), Some("no")], "{report}");
+    // A steady state recreates its pods until the time is over.
+    assert!(pods("Steady/tiny").parse::<u32>().is_ok_and(|pods| pods >= 2), "{report}");
+    for end in [
+        "\nskipped Basic/gated: portolan supports only SchedulerQueueingHints=true\n",
+        "\nskipped Claims/tiny: the operation CreateResourceDriver is not supported\n",
+        "\n6 workloads ran, 2 skipped, 0 failed, 1 missed the threshold\n",
+    ] {
+        assert!(report.contains(end), "{report}");
+    }
+    assert_eq!(code, 1, "a threshold is missed");
 }
 
 #[test]
-fn the_default_is_the_label_performance_and_a_name_selects_regardless_of_labels() {
-    let (code, result) = run("perf_files_default", &[]);
-    assert_eq!((outcomes(&result), code), (vec![("Basic/tiny".to_owned(), "ran")], 0));
-    let named = ["--case", "Basic/gated", "--case", "Claims", "--any-feature-gates"];
-    let (code, result) = run("perf_files_named", &named);
-    let expected = vec![("Basic/gated".to_owned(), "ran"), ("Claims/tiny".to_owned(), "skipped")];
-    assert_eq!((outcomes(&result), code), (expected, 0));
-    assert_eq!(result["workloads"][0]["ignored_feature_gates"].as_array().map(Vec::len), Some(1));
-    // A folder stands for the files in it.
-    let folder = written("perf_files_folder");
-    let folder = folder.rsplit_once("/topic/").expect("a path").0;
+fn the_default_is_the_label_performance_in_all_files_of_a_folder() {
+    let path = written("perf_files_folder");
+    let folder = path.rsplit_once("/topic/").expect("a path").0;
     let run = portolan(&["live", "--scheduler-perf", folder]);
-    assert!(run.out.contains("Basic/tiny") && run.out.contains("1 workload ran"), "{}", run.out);
-}
-
-#[test]
-fn a_steady_state_recreates_its_pods_until_the_time_is_over() {
-    let (code, result) = run("perf_files_steady", &["--case", "Steady"]);
-    assert_eq!((outcomes(&result)[0].1, code), ("ran", 0), "{result}");
-    let pods = result["workloads"][0]["measured"][0]["pods"].as_u64();
-    assert!(pods >= Some(2), "{result}");
+    assert!(run.out.contains("1 workload ran, 0 skipped") && run.code == 0, "{}", run.out);
+    assert_eq!(row(&run.out, "Basic/tiny")[2], "5");
 }
 
 #[test]
 fn a_workload_that_cannot_finish_fails_and_names_a_pod() {
     let few = ["--case", "Basic/full", "--time-limit", "5"];
-    let (code, result) = run("perf_files_full", &few);
-    let reason = result["workloads"][0]["reason"].as_str().expect("a reason");
-    assert_eq!((outcomes(&result)[0].1, code), ("failed", 1));
+    let (code, report) = run("perf_files_full", &few);
     // 2 cores hold 20 of the 30 pods.
-    let start = "20 of 30 pods were scheduled after 5 s; namespace-1/pod-";
-    assert!(reason.starts_with(start), "{reason}");
+    let reason = "failed Basic/full: 20 of 30 pods were scheduled after 5 s; namespace-1/pod-";
+    assert!(report.contains(reason) && code == 1, "{report}");
 }
 
 #[test]
@@ -263,15 +241,16 @@ fn errors_name_the_file_the_line_and_the_remedy() {
     let broken = FILE.replacen("countParam: $pods", "countParam: $many", 1);
     let path = file("perf_files_errors", "broken.yaml", broken.as_bytes());
     let says = format!(
-        "portolan: {path}:9: workload \"tiny\": countParam: the parameter \"many\" is undefined\n"
+        "portolan: {path}:8: workload \"tiny\": countParam: the parameter \"many\" is undefined\n"
     );
     assert_eq!(live(&path, &[]), says);
     let several = file("perf_files_errors", "several.yaml", b"- name: A\n---\n- name: B\n");
     let says = "the file has several YAML documents: write one file for each\n";
     assert_eq!(live(&several, &[]), format!("portolan: {several}:3: {says}"));
     let path = written("perf_files_errors");
-    let says = live(&path, &["--label", "nonesuch"]);
-    assert!(says.contains("the labels are ") && says.contains("performance"), "{says}");
+    let unlabeled = FILE.replace("performance", "other");
+    let unlabeled = file("perf_files_errors", "unlabeled.yaml", unlabeled.as_bytes());
+    assert!(live(&unlabeled, &[]).contains("no workload has the label performance"));
     let says = live(&path, &["--case", "Basic", "--case", "Nonesuch"]);
     assert!(
         says.contains("--case Nonesuch: the test cases are ") && says.contains("Basic"),

@@ -8,9 +8,8 @@ use crate::error::ApiError;
 use crate::resources::{self, Resource};
 use crate::server::AdmissionPlugin;
 use crate::store::{Key, Store};
-use crate::verbs::is_deleted;
 
-/// Refuses new content in a namespace that does not exist or is terminating (NamespaceLifecycle).
+/// Refuses new content in a namespace that does not exist (NamespaceLifecycle).
 pub(crate) fn namespace_accepts(
     store: &Store,
     resource: &Resource,
@@ -21,22 +20,10 @@ pub(crate) fn namespace_accepts(
     }
     let namespace = &key.namespace;
     let namespaces = resources::namespaces();
-    let Some(object) = store.of(namespaces).get(&Key::new("", namespace)) else {
-        return Err(ApiError::not_found(namespaces, namespace));
-    };
-    if !is_deleted(&object.value) {
-        return Ok(());
+    match store.of(namespaces).get(&Key::new("", namespace)) {
+        Some(_) => Ok(()),
+        None => Err(ApiError::not_found(namespaces, namespace)),
     }
-    let why = format!(
-        "unable to create new content in namespace {namespace} because it is being terminated"
-    );
-    let mut error = ApiError::forbidden(resource, &key.name, why);
-    error.details["causes"] = json!([{
-        "reason": "NamespaceTerminating",
-        "message": format!("namespace {namespace} is being terminated"),
-        "field": "metadata.namespace",
-    }]);
-    Err(error)
 }
 
 /// Completes a new object, whose defaults are filled in, and sets its initial status.
@@ -53,7 +40,6 @@ pub(crate) fn admit(
         }
         ("", "Namespace") => {
             object["status"] = json!({"phase": "Active"});
-            section(object, "spec").entry("finalizers").or_insert(json!(["kubernetes"]));
             let labels = section(&mut object["metadata"], "labels");
             labels.insert("kubernetes.io/metadata.name".into(), key.name.clone().into());
         }

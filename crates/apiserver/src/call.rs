@@ -42,9 +42,7 @@ impl Call {
             }
             rest => ("", rest.to_vec()),
         };
-        // A binding may also be created as an object in the namespace.
         let (plural, name, subresource) = match rest.as_slice() {
-            ["bindings"] => ("pods", "", "binding"),
             [plural] => (*plural, "", ""),
             [plural, name] => (*plural, *name, ""),
             [plural, name, subresource] => (*plural, *name, *subresource),
@@ -113,8 +111,10 @@ impl Call {
     }
 
     pub(crate) fn selection(&self) -> Result<Selection, ApiError> {
-        let (labels, fields) = (self.parameter("labelSelector"), self.parameter("fieldSelector"));
-        Selection::new(self.resource, &self.key.namespace, labels, fields)
+        if !self.parameter("labelSelector").is_empty() {
+            return Err(ApiError::bad_request("this server does not select by labels"));
+        }
+        Selection::new(self.resource, &self.key.namespace, self.parameter("fieldSelector"))
     }
 }
 
@@ -162,7 +162,6 @@ mod tests {
             ("PUT", "/api/v1/namespaces/a/status", "update", "namespaces/status", "", "a"),
             ("POST", "/api/v1/namespaces/a/pods", "create", "pods", "a", ""),
             ("POST", "/api/v1/namespaces/a/pods/b/binding", "create", "pods/binding", "a", "b"),
-            ("POST", "/api/v1/namespaces/a/bindings", "create", "pods/binding", "a", ""),
             ("PATCH", "/api/v1/namespaces/a/pods/b/status", "patch", "pods/status", "a", "b"),
             (
                 "PUT",

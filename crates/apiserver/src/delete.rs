@@ -1,45 +1,24 @@
 //! The rules of deletion: preconditions, grace periods and finalizers.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::clock;
-use crate::defaults::section;
 use crate::error::ApiError;
-use crate::resources::{self, Resource};
+use crate::resources::Resource;
 use crate::store::{Change, Key, Object, Store};
-use crate::verbs::{bump_generation, finalizers, has_ended, is_deleted, is_finished, shown, text};
+use crate::verbs::{bump_generation, finalizers, has_ended, is_deleted, is_finished, text};
 
-/// The result of a deletion.
-#[derive(Debug)]
-pub(crate) struct Deleted {
-    pub(crate) object: Object,
-    /// The object was removed. Otherwise it waits for its grace period or its finalizers.
-    pub(crate) gone: bool,
-}
-
-impl Deleted {
-    /// Returns the response body.
-    pub(crate) fn shown(&self, resource: &Resource) -> Value {
-        if !self.gone || resource.returns_deleted {
-            return shown(resource, &self.object.value);
-        }
-        let mut details = json!({
-            "name": self.object.version.key.name, "kind": resource.plural, "uid": text(&self.object.value, "uid"),
-        });
-        if !resource.group.is_empty() {
-            details["group"] = resource.group.into();
-        }
-        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
-    }
-}
-
-/// Deletes an object by the `DeleteOptions` that the client sent, or null.
+/// Deletes an object by the `DeleteOptions` that the client sent, or null. Returns the removed object, or the one that
+/// waits for its grace period or its finalizers.
 pub(crate) fn delete(
     store: &Store,
     resource: &Resource,
     key: &Key,
     options: &Value,
-) -> Result<Deleted, ApiError> {
+) -> Result<Object, ApiError> {
+    if resource.kind == "Namespace" {
+        return Err(ApiError::bad_request("this server does not delete namespaces"));
+    }
     if options["propagationPolicy"] == "Orphan" || options["orphanDependents"] == true {
         return Err(ApiError::bad_request(
             "this server does not orphan dependents: propagationPolicy must not be Orphan",
@@ -70,7 +49,7 @@ pub(crate) fn delete(
             Ok(marked.map_or(Change::Keep, |marked| Change::Remove(marked.clone())))
         })?;
     }
-    Ok(Deleted { object, gone })
+    Ok(object)
 }
 
 fn check_preconditions(
@@ -108,23 +87,19 @@ fn retire(resource: &Resource, old: &Value, options: &Value) -> Change {
     let grace = if resource.kind == "Pod" { grace_period(old, options) } else { 0 };
     if deleting {
         let present = old["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or(0);
-        if grace >= present && !(grace == 0 && is_finished(resource, old)) {
+        if grace >= present && !(grace == 0 && is_finished(old)) {
             return Change::Keep;
         }
     }
-    if resource.kind == "Namespace" {
-        new["status"]["phase"] = "Terminating".into();
-    } else if grace == 0 && finalizers(old).is_empty() && resource.kind != "Pod" {
+    if grace == 0 && finalizers(old).is_empty() && resource.kind != "Pod" {
         return Change::Remove(new);
     }
     new["metadata"]["deletionTimestamp"] = clock::later(grace).into();
-    if resource.kind != "Namespace" {
-        new["metadata"]["deletionGracePeriodSeconds"] = grace.into();
-    }
+    new["metadata"]["deletionGracePeriodSeconds"] = grace.into();
     if !deleting {
         bump_generation(&mut new);
     }
-    if is_finished(resource, &new) { Change::Remove(new) } else { Change::Put(new) }
+    if is_finished(&new) { Change::Remove(new) } else { Change::Put(new) }
 }
 
 /// Ten years: longer periods would overflow times.
@@ -141,16 +116,4 @@ fn grace_period(pod: &Value, options: &Value) -> u64 {
         .or(pod["spec"]["terminationGracePeriodSeconds"].as_i64());
     // A negative period means one second.
     u64::try_from(seconds.unwrap_or(0)).unwrap_or(1).min(LONGEST_GRACE)
-}
-
-/// Removes the finalizer of an empty namespace.
-pub(crate) fn finalize_namespace(store: &Store, name: &str) -> Result<(), ApiError> {
-    let namespaces = resources::namespaces();
-    store.of(namespaces).change(&Key::new("", name), |old| {
-        let Some(old) = old else { return Ok(Change::Keep) };
-        let mut new = old.clone();
-        section(&mut new, "spec").remove("finalizers");
-        Ok(if is_finished(namespaces, &new) { Change::Remove(new) } else { Change::Put(new) })
-    })?;
-    Ok(())
 }

@@ -140,7 +140,7 @@ impl ApiServer {
         bound
     }
 
-    /// Deletes an object with `DeleteOptions` or null. Returns the object or a `Status`, as a DELETE does.
+    /// Deletes an object with `DeleteOptions` or null. Returns the object, removed or terminating.
     ///
     /// # Errors
     /// The error of a DELETE.
@@ -154,7 +154,7 @@ impl ApiServer {
         let (resource, key) = (known(kind)?, Key::new(namespace, name));
         let deleted = delete::delete(&self.shared().store, resource, &key, options);
         self.record("delete", resource.plural, &key, options, &deleted);
-        deleted.map(|deleted| deleted.shown(resource))
+        deleted.map(|deleted| shown(resource, &deleted.value))
     }
 
     fn record<T>(

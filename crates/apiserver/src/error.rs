@@ -49,7 +49,7 @@ impl ApiError {
     }
 
     /// The value of the header `Retry-After`, in seconds.
-    pub fn retry_after(&self) -> Option<u64> {
+    pub(crate) fn retry_after(&self) -> Option<u64> {
         self.details["retryAfterSeconds"].as_u64()
     }
 

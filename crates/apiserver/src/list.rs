@@ -16,8 +16,6 @@ pub(crate) struct List<'a> {
     pub(crate) limit: usize,
     /// The token of the previous page, or empty.
     pub(crate) continuation: &'a str,
-    /// The version of the list, unless it is the latest.
-    pub(crate) at: Option<u64>,
 }
 
 /// Stands for the latest version in a token.
@@ -67,22 +65,16 @@ impl List<'_> {
             },
         };
         let limit = if self.limit == 0 { usize::MAX } else { self.limit };
-        let at = match &from {
-            // A list that continues although its version has expired.
-            Some(from) => Some(from.version).filter(|version| *version != LATEST),
-            None => self.at,
-        };
+        // A list may continue although its version has expired.
+        let at = from.as_ref().map(|from| from.version).filter(|version| *version != LATEST);
         let collection = store.of(self.resource);
         let after = from.as_ref().map(|from| &from.after);
         let select = |object: &crate::store::Version| self.selection.selects(object);
-        let (read, more) = collection
-            .list(&self.selection.namespace, after, limit, at, select)
-            .map_err(|_| match &from {
-                None => ApiError::expired("The resourceVersion for the provided list is too old."),
-                Some(from) => {
-                    let next = Continuation { version: LATEST, after: from.after.clone() };
-                    ApiError { next: Some(next.encode()), ..ApiError::expired(TOO_OLD) }
-                }
+        let (read, more) =
+            collection.list(&self.selection.namespace, after, limit, at, select).map_err(|_| {
+                let after = after.cloned().unwrap_or_else(|| Key::new("", ""));
+                let next = Continuation { version: LATEST, after };
+                ApiError { next: Some(next.encode()), ..ApiError::expired(TOO_OLD) }
             })?;
         let size: usize = read.items.iter().map(|item| item.body.len() + 1).sum();
         let mut out = BytesMut::with_capacity(size + 256);

@@ -1,8 +1,8 @@
 //! Patches: JSON merge patch (RFC 7386) and Kubernetes' strategic merge patch.
 //!
 //! A strategic merge patch merges some lists by a key of their elements; all others it replaces. The keys are those of
-//! the API's types, found by the name of the field and, where one name has two meanings, by its parent. Directives:
-//! `$patch: delete`, `$patch: replace`, `$setElementOrder/FIELD`, `$deleteFromPrimitiveList/FIELD`, `$retainKeys`.
+//! the API's types, found by the name of the field and, where one name has two meanings, by its parent. Directives are
+//! those of schedulers: `$patch: delete` of an element, `$setElementOrder/FIELD`, `$deleteFromPrimitiveList/FIELD`.
 
 use serde_json::{Map, Value};
 
@@ -109,29 +109,6 @@ fn strategic(
     patch: &Map<String, Value>,
     parent: &str,
 ) -> Result<(), ApiError> {
-    match patch.get("$patch").map(|directive| directive.as_str()) {
-        None => {}
-        Some(Some("merge")) => {}
-        Some(Some("replace")) => {
-            *object = patch
-                .iter()
-                .filter(|(key, _)| *key != "$patch")
-                .map(|(k, v)| (k.clone(), v.clone()))
-                .collect();
-            return Ok(());
-        }
-        Some(Some("delete")) => {
-            object.clear();
-            return Ok(());
-        }
-        Some(other) => {
-            let message = format!("unknown patch type: {}", other.unwrap_or_default());
-            return Err(not_applied(message));
-        }
-    }
-    if let Some(retained) = patch.get("$retainKeys").and_then(Value::as_array) {
-        object.retain(|key, _| retained.iter().any(|name| name == key));
-    }
     for (key, value) in patch {
         if let Some(field) = key.strip_prefix(ORDER) {
             let order = list(value, key)?;
@@ -142,7 +119,7 @@ fn strategic(
                 items.retain(|item| !gone.contains(item));
             }
         } else if key.starts_with('$') {
-            // `$patch` and `$retainKeys` were handled above.
+            return Err(not_applied(format!("unknown patch type: {key}")));
         } else if value.is_null() {
             object.remove(key);
         } else if let Value::Object(inner) = value {
@@ -247,23 +224,13 @@ impl Strategy {
         field: &str,
     ) -> Result<(Vec<Value>, Vec<Value>), ApiError> {
         let mut merged = original.to_vec();
-        if patch.iter().any(|element| element["$patch"] == "replace") {
-            merged.clear();
-        }
         let mut named = Vec::new();
         for element in patch {
-            match element.get("$patch").and_then(Value::as_str) {
-                Some("replace") if element.as_object().is_some_and(|map| map.len() == 1) => {
-                    continue;
-                }
-                Some("delete") => {
-                    let id = self.identity(element)?;
-                    merged.retain(|item| !self.identity(item).is_ok_and(|it| it == id));
-                    continue;
-                }
-                _ => {}
-            }
             let id = self.identity(element)?;
+            if element["$patch"] == "delete" {
+                merged.retain(|item| !self.identity(item).is_ok_and(|it| it == id));
+                continue;
+            }
             match (self.position(&merged, &id), element) {
                 (Some(at), Value::Object(inner)) => {
                     if let Value::Object(present) = &mut merged[at] {
@@ -405,23 +372,11 @@ mod tests {
     }
 
     #[test]
-    fn elements_are_deleted_and_lists_replaced_by_directive() {
+    fn elements_are_deleted_by_directive() {
         let object = json!({"conditions": [{"type": "A"}, {"type": "B"}]});
         assert_eq!(
-            strategic(object.clone(), json!({"conditions": [{"type": "A", "$patch": "delete"}]})),
+            strategic(object, json!({"conditions": [{"type": "A", "$patch": "delete"}]})),
             json!({"conditions": [{"type": "B"}]})
-        );
-        assert_eq!(
-            strategic(object, json!({"conditions": [{"type": "C"}, {"$patch": "replace"}]})),
-            json!({"conditions": [{"type": "C"}]})
-        );
-        assert_eq!(
-            strategic(json!({"a": {"b": 1, "c": 2}}), json!({"a": {"$patch": "replace", "d": 3}})),
-            json!({"a": {"d": 3}})
-        );
-        assert_eq!(
-            strategic(json!({"a": {"b": 1, "c": 2}}), json!({"a": {"$retainKeys": ["b"], "b": 5}})),
-            json!({"a": {"b": 5}})
         );
     }
 

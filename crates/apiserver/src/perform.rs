@@ -17,7 +17,6 @@ use crate::list::List;
 use crate::patch::PatchKind;
 use crate::reviews;
 use crate::server::Shared;
-use crate::store::Key;
 use crate::verbs::{self, Part};
 use crate::watch::{self, Watch};
 
@@ -50,7 +49,7 @@ pub(crate) async fn perform(
     let whole = |code: u16, value: Value| (Answer::Whole(code, value.to_string().into()), None);
     match call.verb {
         "get" => Ok((object(200, &verbs::get(store, resource, key)?), None)),
-        "list" => Ok((Answer::Whole(200, list(shared, call).await?), None)),
+        "list" => Ok((Answer::Whole(200, list(shared, call)?), None)),
         "watch" => {
             start_watch(shared, peer, call).await.map(|pieces| (Answer::Stream(pieces), None))
         }
@@ -63,9 +62,7 @@ pub(crate) async fn perform(
         }
         "create" if call.subresource == "binding" => {
             let binding = read_json(headers, body)?;
-            let named = binding["metadata"]["name"].as_str().unwrap_or_default();
-            let name = if key.name.is_empty() { named } else { &key.name };
-            binding::bind(store, &Key::new(&key.namespace, name), &binding)?;
+            binding::bind(store, key, &binding)?;
             Ok(whole(201, binding::bound()))
         }
         "create" => {
@@ -90,37 +87,22 @@ pub(crate) async fn perform(
             Ok((object(200, &verbs::patch(store, resource, key, part, kind, &patch)?), None))
         }
         "delete" => {
-            let mut options = if body.is_empty() { Value::Null } else { parse_map(body)? };
-            for field in ["gracePeriodSeconds", "propagationPolicy"] {
-                let given = call.parameter(field);
-                if !given.is_empty() && options[field].is_null() {
-                    options[field] =
-                        given.parse::<i64>().map_or_else(|_| given.into(), Value::from);
-                }
-            }
-            let deleted = delete(store, resource, key, &options)?;
-            Ok(whole(200, deleted.shown(resource)))
+            let options = if body.is_empty() { Value::Null } else { parse_map(body)? };
+            Ok((object(200, &delete(store, resource, key, &options)?), None))
         }
         _ => Err(ApiError::method_not_allowed()),
     }
 }
 
-/// Returns the body of a list.
-async fn list(shared: &Shared, call: &Call) -> Result<Bytes, ApiError> {
-    check_list_options(call)?;
-    let (store, resource) = (&shared.store, call.resource);
-    let version = wait_for_version(shared, call, call.version()?).await?;
-    // A list without a version is a quorum read. All others may come from the watch cache.
-    let version = (!call.parameter("resourceVersion").is_empty()).then_some(version);
-    let at = match version {
-        Some(_) if call.parameter("resourceVersionMatch") == "Exact" => version,
-        Some(_) => store.of(resource).stalled(),
-        None => None,
-    };
-    let selection = call.selection()?;
+/// Returns the body of a list at the latest version, or at that of its first page.
+fn list(shared: &Shared, call: &Call) -> Result<Bytes, ApiError> {
+    for parameter in ["resourceVersion", "resourceVersionMatch", "sendInitialEvents"] {
+        if !call.parameter(parameter).is_empty() {
+            let message = format!("this server does not support {parameter} for lists");
+            return Err(ApiError::bad_request(message));
+        }
+    }
     let limit = match call.parameter("limit") {
-        // A list at version 0 ignores the limit, as one from kube-apiserver's cache does.
-        _ if version == Some(0) => 0,
         "" => 0,
         text => {
             let limit = text
@@ -130,7 +112,9 @@ async fn list(shared: &Shared, call: &Call) -> Result<Bytes, ApiError> {
             usize::try_from(limit).unwrap_or(0)
         }
     };
-    List { resource, selection, limit, continuation: call.parameter("continue"), at }.body(store)
+    let (resource, selection) = (call.resource, call.selection()?);
+    List { resource, selection, limit, continuation: call.parameter("continue") }
+        .body(&shared.store)
 }
 
 fn content_type(headers: &HeaderMap) -> &str {
@@ -161,46 +145,6 @@ fn parse_map(body: &[u8]) -> Result<Value, ApiError> {
     } else {
         Err(ApiError::bad_request("the body of the request is not a JSON object"))
     }
-}
-
-/// Checks that the parameters of a list do not contradict each other.
-fn check_list_options(call: &Call) -> Result<(), ApiError> {
-    let matching = call.parameter("resourceVersionMatch");
-    let (version, next) = (call.parameter("resourceVersion"), call.parameter("continue"));
-    let mut wrong = Vec::new();
-    let field = "resourceVersionMatch";
-    if !matching.is_empty() {
-        if version.is_empty() {
-            let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
-            wrong.push((field, format!("Forbidden: {why}")));
-        }
-        if !next.is_empty() {
-            let why = "resourceVersionMatch is forbidden when continue is provided";
-            wrong.push((field, format!("Forbidden: {why}")));
-        }
-        if !["Exact", "NotOlderThan"].contains(&matching) {
-            let why = format!(
-                "Unsupported value: {matching:?}: supported values: \"Exact\", \"NotOlderThan\", \"\""
-            );
-            wrong.push((field, why));
-        }
-        if (matching, version) == ("Exact", "0") {
-            let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
-            wrong.push((field, format!("Forbidden: {why}")));
-        }
-    }
-    if !call.parameter("sendInitialEvents").is_empty() {
-        let why = "sendInitialEvents is forbidden for list";
-        wrong.push(("sendInitialEvents", format!("Forbidden: {why}")));
-    }
-    if !wrong.is_empty() {
-        return Err(ApiError::invalid_options(&wrong));
-    }
-    if !next.is_empty() && !["", "0"].contains(&version) {
-        let message = "specifying resource version is not allowed when using continue";
-        return Err(ApiError::bad_request(message));
-    }
-    Ok(())
 }
 
 /// The maximum time to wait for a version that the server has not reached.

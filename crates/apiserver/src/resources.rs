@@ -16,8 +16,6 @@ pub(crate) struct Resource {
     pub(crate) unconditional_update: bool,
     /// A PUT creates an object that does not exist.
     pub(crate) create_on_update: bool,
-    /// The response to a deletion is the object. Otherwise it is a `Status`.
-    pub(crate) returns_deleted: bool,
     /// The kind is a review, which is answered but not stored.
     pub(crate) review: bool,
     /// Fields that a field selector may name, besides `metadata.name` and `metadata.namespace`.
@@ -54,7 +52,6 @@ const fn namespaced(group: &'static str, plural: &'static str, kind: &'static st
         generation: false,
         unconditional_update: true,
         create_on_update: false,
-        returns_deleted: false,
         review: false,
         fields: &[],
     }
@@ -85,10 +82,6 @@ impl Resource {
         Resource { create_on_update: true, ..self }
     }
 
-    const fn returns_deleted(self) -> Self {
-        Resource { returns_deleted: true, ..self }
-    }
-
     const fn selectable(self, fields: &'static [&'static str]) -> Self {
         Resource { fields, ..self }
     }
@@ -98,8 +91,8 @@ const EVENT_FIELDS: &[&str] =
     &["reason", "type", "regarding.name", "regarding.namespace", "regarding.uid"];
 
 /// All kinds.
-pub(crate) static TABLE: [Resource; 29] = [
-    namespaced("", "pods", "Pod").with_status().with_generation().returns_deleted().selectable(&[
+pub(crate) static TABLE: [Resource; 28] = [
+    namespaced("", "pods", "Pod").with_status().with_generation().selectable(&[
         "spec.nodeName",
         "spec.restartPolicy",
         "spec.schedulerName",
@@ -109,25 +102,17 @@ pub(crate) static TABLE: [Resource; 29] = [
         "status.podIP",
     ]),
     cluster("", "nodes", "Node").with_status().selectable(&["spec.unschedulable"]),
-    cluster("", "namespaces", "Namespace")
-        .with_status()
-        .returns_deleted()
-        .selectable(&["status.phase"]),
-    namespaced("", "services", "Service")
-        .with_status()
-        .returns_deleted()
-        .selectable(&["spec.type"]),
-    cluster("", "persistentvolumes", "PersistentVolume").with_status().returns_deleted(),
-    namespaced("", "persistentvolumeclaims", "PersistentVolumeClaim")
-        .with_status()
-        .returns_deleted(),
+    cluster("", "namespaces", "Namespace").with_status().selectable(&["status.phase"]),
+    namespaced("", "services", "Service").with_status().selectable(&["spec.type"]),
+    cluster("", "persistentvolumes", "PersistentVolume").with_status(),
+    namespaced("", "persistentvolumeclaims", "PersistentVolumeClaim").with_status(),
     namespaced("", "replicationcontrollers", "ReplicationController")
         .with_status()
         .with_generation(),
     namespaced("events.k8s.io", "events", "Event").create_on_update().selectable(EVENT_FIELDS),
     namespaced("", "configmaps", "ConfigMap"),
     namespaced("", "secrets", "Secret"),
-    namespaced("", "serviceaccounts", "ServiceAccount").returns_deleted(),
+    namespaced("", "serviceaccounts", "ServiceAccount"),
     namespaced("apps", "replicasets", "ReplicaSet").with_status().with_generation(),
     namespaced("apps", "statefulsets", "StatefulSet").with_status().with_generation(),
     namespaced("apps", "deployments", "Deployment").with_status().with_generation(),
@@ -135,29 +120,21 @@ pub(crate) static TABLE: [Resource; 29] = [
         .with_status()
         .with_generation()
         .conditional(),
-    cluster("storage.k8s.io", "storageclasses", "StorageClass").returns_deleted(),
-    cluster("storage.k8s.io", "csinodes", "CSINode").conditional().returns_deleted(),
-    cluster("storage.k8s.io", "csidrivers", "CSIDriver").conditional().returns_deleted(),
+    cluster("storage.k8s.io", "storageclasses", "StorageClass"),
+    cluster("storage.k8s.io", "csinodes", "CSINode").conditional(),
+    cluster("storage.k8s.io", "csidrivers", "CSIDriver").conditional(),
     namespaced("storage.k8s.io", "csistoragecapacities", "CSIStorageCapacity"),
-    cluster("storage.k8s.io", "volumeattachments", "VolumeAttachment")
-        .with_status()
-        .conditional()
-        .returns_deleted(),
+    cluster("storage.k8s.io", "volumeattachments", "VolumeAttachment").with_status().conditional(),
     cluster("scheduling.k8s.io", "priorityclasses", "PriorityClass").with_generation(),
     namespaced("coordination.k8s.io", "leases", "Lease").conditional().create_on_update(),
-    namespaced("resource.k8s.io", "resourceclaims", "ResourceClaim")
-        .with_status()
-        .returns_deleted(),
-    namespaced("resource.k8s.io", "resourceclaimtemplates", "ResourceClaimTemplate")
-        .returns_deleted(),
+    namespaced("resource.k8s.io", "resourceclaims", "ResourceClaim").with_status(),
+    namespaced("resource.k8s.io", "resourceclaimtemplates", "ResourceClaimTemplate"),
     cluster("resource.k8s.io", "resourceslices", "ResourceSlice")
         .with_generation()
-        .returns_deleted()
         .selectable(&["spec.driver", "spec.nodeName"]),
-    cluster("resource.k8s.io", "deviceclasses", "DeviceClass").with_generation().returns_deleted(),
+    cluster("resource.k8s.io", "deviceclasses", "DeviceClass").with_generation(),
     review("authentication.k8s.io", "tokenreviews", "TokenReview"),
     review("authorization.k8s.io", "subjectaccessreviews", "SubjectAccessReview"),
-    review("authorization.k8s.io", "selfsubjectaccessreviews", "SelfSubjectAccessReview"),
 ];
 
 macro_rules! named {

@@ -1,6 +1,4 @@
-//! Label and field selectors, as lists and watches take them.
-
-use std::collections::BTreeMap;
+//! The field selectors of lists and watches, and the label selectors of objects.
 
 use serde_json::Value;
 
@@ -13,16 +11,7 @@ use crate::store::Version;
 pub(crate) struct Selection {
     /// Empty means all namespaces.
     pub(crate) namespace: String,
-    labels: Vec<Requirement>,
     fields: Vec<FieldRequirement>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-enum Requirement {
-    In(String, Vec<String>),
-    NotIn(String, Vec<String>),
-    Exists(String),
-    DoesNotExist(String),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -44,35 +33,15 @@ impl Selection {
     pub(crate) fn new(
         resource: &Resource,
         namespace: &str,
-        labels: &str,
         fields: &str,
     ) -> Result<Self, ApiError> {
-        Ok(Selection {
-            namespace: namespace.to_owned(),
-            labels: parse_labels(labels)?,
-            fields: parse_fields(resource, fields)?,
-        })
+        let fields = parse_fields(resource, fields)?;
+        Ok(Selection { namespace: namespace.to_owned(), fields })
     }
 
     pub(crate) fn selects(&self, object: &Version) -> bool {
         (self.namespace.is_empty() || object.key.namespace == self.namespace)
-            && self.labels.iter().all(|requirement| requirement.holds(&object.labels))
             && self.fields.iter().all(|requirement| requirement.holds(object))
-    }
-}
-
-impl Requirement {
-    fn holds(&self, labels: &BTreeMap<String, String>) -> bool {
-        match self {
-            Requirement::In(key, values) => {
-                labels.get(key).is_some_and(|value| values.contains(value))
-            }
-            Requirement::NotIn(key, values) => {
-                labels.get(key).is_none_or(|value| !values.contains(value))
-            }
-            Requirement::Exists(key) => labels.contains_key(key),
-            Requirement::DoesNotExist(key) => !labels.contains_key(key),
-        }
     }
 }
 
@@ -120,49 +89,6 @@ pub(crate) fn label_selector_matches(selector: &Value, labels: &Value) -> bool {
         })
 }
 
-fn parse_labels(text: &str) -> Result<Vec<Requirement>, ApiError> {
-    let refuse =
-        |part: &str| ApiError::bad_request(format!("unable to parse requirement: {part:?}"));
-    split_outside_parentheses(text)
-        .map(|part| {
-            let valid = |key: &str| {
-                !key.is_empty() && !key.contains(|c: char| c.is_whitespace() || "=!(),".contains(c))
-            };
-            let key = |key: &str| {
-                if valid(key.trim()) { Ok(key.trim().to_owned()) } else { Err(refuse(part)) }
-            };
-            let value = |value: &str| {
-                let value = value.trim();
-                if value.is_empty() || valid(value) {
-                    Ok(vec![value.to_owned()])
-                } else {
-                    Err(refuse(part))
-                }
-            };
-            if let Some((name, wanted)) = part.split_once("!=") {
-                return Ok(Requirement::NotIn(key(name)?, value(wanted)?));
-            }
-            if let Some((name, wanted)) = part.split_once("==").or_else(|| part.split_once('=')) {
-                return Ok(Requirement::In(key(name)?, value(wanted)?));
-            }
-            if let Some((head, rest)) = part.split_once('(') {
-                let values = rest.strip_suffix(')').ok_or_else(|| refuse(part))?;
-                let values = values.split(',').map(value).collect::<Result<Vec<_>, _>>()?.concat();
-                let mut words = head.split_whitespace();
-                return match (words.next(), words.next(), words.next()) {
-                    (Some(name), Some("in"), None) => Ok(Requirement::In(key(name)?, values)),
-                    (Some(name), Some("notin"), None) => Ok(Requirement::NotIn(key(name)?, values)),
-                    _ => Err(refuse(part)),
-                };
-            }
-            match part.strip_prefix('!') {
-                Some(name) => Ok(Requirement::DoesNotExist(key(name)?)),
-                None => Ok(Requirement::Exists(key(part)?)),
-            }
-        })
-        .collect()
-}
-
 fn parse_fields(resource: &Resource, text: &str) -> Result<Vec<FieldRequirement>, ApiError> {
     text.split(',')
         .map(str::trim)
@@ -196,65 +122,11 @@ fn parse_fields(resource: &Resource, text: &str) -> Result<Vec<FieldRequirement>
         .collect()
 }
 
-fn split_outside_parentheses(text: &str) -> impl Iterator<Item = &str> {
-    let mut depth = 0;
-    text.split(move |c| {
-        match c {
-            '(' => depth += 1,
-            ')' => depth -= 1,
-            _ => {}
-        }
-        c == ',' && depth == 0
-    })
-    .map(str::trim)
-    .filter(|part| !part.is_empty())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::resources;
     use serde_json::json;
-
-    fn matches(selector: &str, labels: &[(&str, &str)]) -> bool {
-        let labels =
-            labels.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
-        parse_labels(selector).unwrap().iter().all(|requirement| requirement.holds(&labels))
-    }
-
-    #[test]
-    fn label_selectors_compare_and_list() {
-        let labels = [("app", "web"), ("tier", "front")];
-        for selector in [
-            "",
-            "app",
-            "app=web",
-            "app==web",
-            "!gone",
-            "app!=db",
-            "gone!=x",
-            "app in (web,db)",
-            "app in ( web , db ),tier=front",
-            "app notin (db)",
-            "gone notin (db)",
-        ] {
-            assert!(matches(selector, &labels), "{selector}");
-        }
-        for selector in [
-            "gone",
-            "app=db",
-            "!app",
-            "app!=web",
-            "app in (db)",
-            "app notin (web,db)",
-            "gone in (x)",
-        ] {
-            assert!(!matches(selector, &labels), "{selector}");
-        }
-        for selector in ["a b", "=x", "app in web", "app near (web)", "app in (web"] {
-            assert_eq!(parse_labels(selector).unwrap_err().code, 400, "{selector}");
-        }
-    }
 
     #[test]
     fn label_selector_objects_compare_and_list() {
@@ -275,15 +147,14 @@ mod tests {
 
     #[test]
     fn unknown_fields_are_refused() {
-        let error = Selection::new(resources::pods(), "", "", "spec.hostname=x").unwrap_err();
+        let error = Selection::new(resources::pods(), "", "spec.hostname=x").unwrap_err();
         assert_eq!(
             (error.code, error.message.as_str()),
             (400, "field label not supported: spec.hostname")
         );
-        assert!(Selection::new(resources::pods(), "", "", "spec.nodeName").is_err());
+        assert!(Selection::new(resources::pods(), "", "spec.nodeName").is_err());
         assert!(
-            Selection::new(resources::pods(), "", "", "spec.nodeName=,status.phase!=Failed")
-                .is_ok()
+            Selection::new(resources::pods(), "", "spec.nodeName=,status.phase!=Failed").is_ok()
         );
     }
 

@@ -39,11 +39,7 @@ pub struct Options {
     pub max_in_flight: usize,
     /// The time between bookmarks of a watch that asks for them.
     pub bookmark_every: Duration,
-    /// The number of worker threads.
-    pub threads: usize,
-    /// The seed of generated uids and names.
-    pub seed: u64,
-    /// Whether to run the controllers of Deployments, ReplicaSets, volumes, namespaces, disruption budgets and resource
+    /// Whether to run the controllers of Deployments, ReplicaSets, volumes, disruption budgets and resource
     /// claims.
     pub controllers: bool,
     /// The users for token and access reviews.
@@ -54,7 +50,7 @@ pub struct Options {
 
 impl Default for Options {
     /// No delay, 100,000 events per kind, 600 concurrent requests (kube-apiserver allows 400 reads and 200 writes), a
-    /// bookmark per minute, 2 threads, controllers, and all admission plugins.
+    /// bookmark per minute, controllers, and all admission plugins.
     fn default() -> Self {
         Options {
             port: 0,
@@ -62,8 +58,6 @@ impl Default for Options {
             watch_cache: 100_000,
             max_in_flight: 600,
             bookmark_every: Duration::from_secs(60),
-            threads: 2,
-            seed: 0,
             controllers: true,
             users: Vec::new(),
             disabled_admission: Vec::new(),
@@ -91,6 +85,9 @@ pub struct User {
     /// Whether access reviews allow everything. Otherwise they allow nothing.
     pub allowed: bool,
 }
+
+/// The number of worker threads of a server.
+const THREADS: usize = 2;
 
 /// The state that all tasks of a server share.
 #[derive(Debug)]
@@ -139,7 +136,7 @@ impl ApiServer {
     /// If the port is in use or threads cannot be started.
     pub fn start(options: Options) -> io::Result<Self> {
         let runtime = Builder::new_multi_thread()
-            .worker_threads(options.threads.max(1))
+            .worker_threads(THREADS)
             .thread_name("apiserver")
             .enable_all()
             .build()?;
@@ -157,8 +154,7 @@ impl ApiServer {
             }
         };
         let shared = Arc::new(Shared {
-            store: Store::new(options.seed, options.watch_cache)
-                .without_admission(&options.disabled_admission),
+            store: Store::new(options.watch_cache).without_admission(&options.disabled_admission),
             audit: Audit::new(),
             faults: Plan::default(),
             in_flight: AtomicUsize::new(0),
@@ -221,9 +217,9 @@ impl ApiServer {
         self.shared.store.forget(self.version());
     }
 
-    /// Stalls the watch cache of a kind, as on a server that lags behind etcd: watches get no further events, and lists
-    /// and watches from version 0 show the present state, until [`ApiServer::resume_cache`]. Gets and lists without a
-    /// version are quorum reads and not affected. A streaming list without a version waits up to 3 seconds.
+    /// Stalls the watch cache of a kind, as on a server that lags behind etcd: watches get no further events, and watches
+    /// from version 0 show the present state, until [`ApiServer::resume_cache`]. Gets and lists are quorum reads and not
+    /// affected. A streaming list without a version waits up to 3 seconds.
     ///
     /// # Errors
     /// If the server does not serve the kind.

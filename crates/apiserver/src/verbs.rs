@@ -463,7 +463,7 @@ fn revise(
             );
             return Err(ApiError::invalid(resource, &key.name, "metadata.finalizers", why));
         }
-        if is_finished(resource, &new) {
+        if is_finished(&new) {
             return Ok(Change::Remove(new));
         }
     }
@@ -548,11 +548,9 @@ pub(crate) fn is_ready(object: &Value) -> bool {
 }
 
 /// Whether neither finalizers nor a grace period hold a terminating object.
-pub(crate) fn is_finished(resource: &Resource, object: &Value) -> bool {
-    let namespace_content = resource.kind == "Namespace"
-        && object["spec"]["finalizers"].as_array().is_some_and(|held| !held.is_empty());
+pub(crate) fn is_finished(object: &Value) -> bool {
     let grace = object["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or(0);
-    finalizers(object).is_empty() && grace == 0 && !namespace_content
+    finalizers(object).is_empty() && grace == 0
 }
 
 /// Refuses changes of immutable fields.

@@ -11,6 +11,7 @@ use super::defaults::{Defaulted, object};
 use super::error::{Path, ReadError};
 use super::node::name;
 use super::pod::PodDraft;
+use super::wire::QuantityText;
 use super::wire_objects as wire;
 use super::wire_pod;
 use super::workloads::{ControllerKind, PodController};
@@ -36,6 +37,17 @@ impl IntOrPercent {
             Some(percent) => number(percent).map(IntOrPercent::Percent),
             None => number(text).map(IntOrPercent::Int),
         }
+    }
+
+    /// Reads a field that may be absent.
+    pub(super) fn read(
+        given: &Option<QuantityText<'_>>,
+        path: &Path<'_>,
+    ) -> Result<Option<IntOrPercent>, ReadError> {
+        let Some(text) = given else { return Ok(None) };
+        let expected = "a number of pods such as 2, or a percentage such as 25%";
+        let read = IntOrPercent::parse(&text.0);
+        read.map(Some).ok_or_else(|| ReadError::value(path, &text.0, expected))
     }
 
     /// Returns the number, or the percentage of `total`, rounded up or down.
@@ -384,24 +396,14 @@ pub(super) fn limit(
     let no_spec = wire::PodDisruptionBudgetSpec::default();
     let spec = wire.spec.as_ref().unwrap_or(&no_spec);
     let path = path.key("spec");
-    let read = |text: &Option<super::wire::QuantityText<'_>>, field: &str| match text {
-        None => Ok(None),
-        Some(text) => match IntOrPercent::parse(&text.0) {
-            Some(read) => Ok(Some(read)),
-            None => {
-                let expected = "a number of pods such as 2, or a percentage such as 25%";
-                Err(ReadError::value(&path.key(field), &text.0, expected))
-            }
-        },
-    };
-    let least = read(&spec.min_available, "minAvailable")?.map(Limit::MinAvailable);
-    let most = read(&spec.max_unavailable, "maxUnavailable")?.map(Limit::MaxUnavailable);
+    let least = IntOrPercent::read(&spec.min_available, &path.key("minAvailable"))?;
+    let most = IntOrPercent::read(&spec.max_unavailable, &path.key("maxUnavailable"))?;
     Ok(BudgetLimit {
         namespace: budget.namespace.clone(),
         name: budget.name.clone(),
         selector: budget.selector.clone(),
         // The API server refuses both.
-        limit: most.or(least),
+        limit: most.map(Limit::MaxUnavailable).or(least.map(Limit::MinAvailable)),
         evicts_unhealthy: &*spec.unhealthy_pod_eviction_policy == "AlwaysAllow",
         has_status: wire.status.as_ref().is_some_and(|it| it.disruptions_allowed.is_some()),
     })

@@ -107,6 +107,14 @@ impl Kind {
         }
     }
 
+    /// Returns the kind of this name in the group, or else in any group.
+    pub(super) fn named(api_version: &str, kind: &str) -> Option<&'static Kind> {
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        let mut named = KINDS.iter().filter(|(_, name, _)| *name == kind);
+        let first = named.clone().next();
+        named.find(|(of, ..)| *of == group).or(first).map(|(.., known)| known)
+    }
+
     /// Returns the kind of a typed list's items, or `None` for `v1 List`, whose items name their own kind.
     pub(super) fn of_items(api_version: &str, list: &str) -> Option<Kind> {
         list.strip_suffix("List").filter(|kind| !kind.is_empty()).map(|k| Kind::of(api_version, k))

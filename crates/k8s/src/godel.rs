@@ -70,7 +70,7 @@ fn nominated_node(text: &str, path: &Path<'_>) -> Result<Option<NominatedNode>, 
 
 #[cfg(test)]
 mod tests {
-    use super::super::pod;
+    use super::super::testing::pod;
     use portolan::model::{Pod, PodState};
     use serde_json::{Value, json};
 

@@ -3,8 +3,7 @@
 //! The crate reads three kinds of input:
 //!
 //! - Single objects from an API server are already in their stored form. [`pod_from_slice`], [`node_from_slice`] and
-//!   [`object_from_slice`] read their bytes and fill nothing in; [`pod`], [`node`] and [`object`] do the same for a
-//!   [`serde_json::Value`].
+//!   [`object_from_slice`] read their bytes and fill nothing in.
 //! - Files are written by people or by `kubectl get`. [`read`], or a [`Reader`] for several files, accepts lists and
 //!   documents of all kinds and fills in the defaults that the API server and its admission plugins would have filled
 //!   in. [`Objects::defaulted`] lists those defaults, and [`Objects::skipped`] counts the objects of other kinds.
@@ -76,9 +75,13 @@ mod set_parts;
 mod sets;
 mod single;
 mod slice;
+#[cfg(test)]
+mod slice_tests;
 mod storage;
 #[cfg(feature = "strict")]
 mod strict;
+#[cfg(test)]
+mod testing;
 mod time;
 mod tree;
 mod typed;
@@ -104,7 +107,6 @@ pub use prerequisite::Prerequisite;
 pub use read::{Reader, is_json, read, read_json, read_yaml};
 pub use resolve::{Missing, Objects};
 pub use rollout::{Job, UpdateStrategy};
-pub use single::{node, node_affinity, object, pod};
 pub use slice::{node_from_slice, object_from_slice, pod_from_slice};
 #[cfg(feature = "strict")]
 pub use strict::{Problem, check, is_read, line_of, lines_of_object};

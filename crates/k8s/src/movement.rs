@@ -71,7 +71,7 @@ fn tasks(wire: &[wire::MovementTask<'_>]) -> Box<[MovementTask]> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{object, read as read_text};
+    use super::super::{read as read_text, testing::object};
     use portolan::model::{Movement, Object, Timestamp};
     use serde_json::{Value, json};
     use std::sync::Arc;

@@ -28,7 +28,7 @@ const DISRUPTION_TARGET: &str = "DisruptionTarget";
 pub(super) const READ_CONDITIONS: [&str; 2] = [RESIZE_PENDING, DISRUPTION_TARGET];
 
 /// A pod whose priority and overhead may still be unknown.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct PodDraft {
     pub(super) uid: String,
     pub(super) name: Name,
@@ -223,15 +223,8 @@ pub(super) fn template(
         rules.note("spec.schedulerName", "default-scheduler");
     }
     Ok(PodDraft {
-        uid: String::new(),
         name: name(&meta.name),
-        generate_name: None,
-        resource_version: 0,
         node_name: optional(&spec.node_name),
-        nominated_node_name: None,
-        creation_time: None,
-        start_time: None,
-        deletion_time: None,
         spec: model,
         requests,
         limits,
@@ -247,9 +240,8 @@ pub(super) fn template(
         has_overhead: spec.overhead.is_some(),
         runtime_class: optional(&spec.runtime_class_name),
         host_network: spec.host_network.unwrap_or(false),
-        claim_statuses: None,
-        finished: false,
         claims,
+        ..PodDraft::default()
     })
 }
 

@@ -119,7 +119,7 @@ fn timeout(
 
 #[cfg(test)]
 mod tests {
-    use super::super::{object, pod};
+    use super::super::testing::{object, pod};
     use portolan::model::{Object, PodGroup, PodGroupPhase};
     use serde_json::{Value, json};
     use std::sync::Arc;

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Cause, node, object, pod};
+use super::Cause;
+use super::testing::{node, object, pod};
 use portolan::model::{
     LabelSelector, Labels, Launcher, MilliCpu, Object, Operator, Pod, PodAffinityTerm, PodClass,
     Protocol, Requirement, TaintEffect, Timestamp, TolerationOperator, UnsatisfiableAction,

@@ -25,7 +25,7 @@ use super::resolve::{Objects, resolve};
 use super::tree::{self, Entry, Progress, Spot, Tree};
 use super::typed::{Origin, Typed};
 use super::wire::{Key, Text};
-use super::{devices, movement, node, objects, pod_group, reservation, storage};
+use super::{devices, objects, single};
 
 /// Reads several inputs and resolves references between their objects at the end: a priority class may be in another
 /// file than its pods.
@@ -523,22 +523,6 @@ fn body(
                 devices::namespaced(of, "ResourceClaimTemplate", path, rules)
             });
         }
-        Kind::Namespace => add!(objects, |wire, rules| objects::namespace(wire, path, rules)),
-        Kind::Service => add!(objects, |wire, rules| objects::service(wire, path, rules)),
-        Kind::PodGroup(kind) => {
-            add!(objects, |wire, rules| pod_group::read(*kind, wire, path, rules));
-        }
-        Kind::Reservation => add!(objects, |wire, rules| reservation::read(wire, path, rules)),
-        Kind::Movement => add!(objects, |wire, _| movement::read(wire, path)),
-        Kind::NmNode => add!(objects, |wire, _| node::nm_node(wire, path)),
-        Kind::CustomNodeResource => add!(objects, |wire, _| node::custom_node_resource(wire, path)),
-        Kind::PersistentVolume => add!(objects, |wire, _| storage::persistent_volume(wire, path)),
-        Kind::CsiNode => add!(objects, |wire, _| storage::csi_node(wire, path)),
-        Kind::VolumeAttachment => add!(objects, |wire, _| storage::volume_attachment(wire, path)),
-        Kind::CsiDriver => add!(objects, |wire, _| storage::csi_driver(wire, path)),
-        Kind::CsiStorageCapacity => {
-            add!(objects, |wire, _| storage::csi_storage_capacity(wire, path));
-        }
         Kind::PersistentVolumeClaim => read!(|wire, all| all.claim(wire, path)),
         Kind::StorageClass => read!(|wire, all| all.storage_class(wire, path)),
         Kind::PodDisruptionBudget => read!(|wire, all| all.budget(wire, path)),
@@ -559,6 +543,14 @@ fn body(
         Kind::LeaderWorkerSet => read!(|wire, all| all.leader_worker_set(wire, path)),
         Kind::Pod | Kind::Node | Kind::List | Kind::Other(_) => {
             return direct(document, path, kind, object);
+        }
+        kind => {
+            let rules = &mut Rules::apply(&mut document.collected.defaulted);
+            let read = single::stored(kind, object, path, rules)?;
+            document.take(|all| {
+                all.objects.extend(read.transpose()?);
+                Ok(())
+            });
         }
     }
     document.collected.count(kind);

@@ -92,7 +92,7 @@ fn phase(text: &str, path: &Path<'_>) -> Result<ReservationPhase, ReadError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::object;
+    use super::super::testing::object;
     use portolan::model::{MilliCpu, Object, Reservation, ReservationPhase};
     use serde_json::{Value, json};
     use std::sync::Arc;

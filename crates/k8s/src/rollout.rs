@@ -5,7 +5,6 @@ use std::ops::Range;
 use super::budgets::IntOrPercent;
 use super::controllers::MAX_REPLICAS;
 use super::error::{Path, ReadError};
-use super::wire::QuantityText;
 use super::wire_objects as wire;
 use super::workloads::ControllerKind;
 
@@ -173,16 +172,12 @@ impl UpdateStrategy {
         let limits = read.rolling_update.as_ref().unwrap_or(&no_limits);
         let path = path.key(field);
         let path = path.key("rollingUpdate");
-        let amount = |text: &Option<QuantityText<'_>>, field: &str, default| match text {
-            None => Ok(default),
-            Some(text) => IntOrPercent::parse(&text.0).ok_or_else(|| {
-                let expected = "a number of pods such as 2, or a percentage such as 25%";
-                ReadError::value(&path.key(field), &text.0, expected)
-            }),
-        };
+        let most_surge = IntOrPercent::read(&limits.max_surge, &path.key("maxSurge"))?;
+        let most_unavailable =
+            IntOrPercent::read(&limits.max_unavailable, &path.key("maxUnavailable"))?;
         Ok(UpdateStrategy::RollingUpdate {
-            max_surge: amount(&limits.max_surge, "maxSurge", surge)?,
-            max_unavailable: amount(&limits.max_unavailable, "maxUnavailable", unavailable)?,
+            max_surge: most_surge.unwrap_or(surge),
+            max_unavailable: most_unavailable.unwrap_or(unavailable),
             partition: limits.partition.map_or(0, |n| usize::try_from(n).unwrap_or(0)),
         })
     }

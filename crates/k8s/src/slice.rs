@@ -1,7 +1,6 @@
 //! Reads one object directly from the bytes that an API server sends.
 //!
-//! Pods and nodes fill the same structs as [`pod`](crate::pod) and [`node`](crate::node), but without an intermediate
-//! tree: fields that scheduling does not read are skipped, and strings are borrowed from the bytes. Objects of other
+//! Pods and nodes are read without an intermediate tree: fields that scheduling does not read are skipped, and strings are borrowed from the bytes. Objects of other
 //! kinds, and unusual input (an error, a repeated field, an unexpected kind), are read through a [`Spot`]. That is
 //! slower, but those structs are compiled only once. Both ways give the same result; an error costs a second pass but
 //! names its field.
@@ -19,10 +18,9 @@ use super::tree::{Progress, Spot};
 use super::wire::{Key, Text};
 use portolan::model::{Node, Object, Pod};
 
-/// Reads a pod from its JSON. The result is the same as that of [`pod`](crate::pod) for the parsed bytes, and reading
-/// is about three times as fast.
-///
-/// Use it for single pods of an API server, such as the object of a watch event: no defaults are filled in. O(length).
+/// Reads a pod from its JSON, as an API server stores it, such as the object of a watch event: no defaults are filled in,
+/// and an empty uid stays empty. `kind` is checked if it is present, and `apiVersion` is ignored. Pods in phase Succeeded
+/// or Failed are read like any other, and marked as finished. O(length).
 ///
 /// Fields that scheduling does not read are only checked for their syntax: a number in such a field may exceed the
 /// range of a double, an escape may be an unpaired surrogate, and arrays and objects may be nested more than 127 levels
@@ -46,8 +44,7 @@ pub fn pod_from_slice(bytes: &[u8]) -> Result<Pod, ReadError> {
     direct(bytes, "Pod").and_then(single::pod_of).or_else(|_| single::pod_in(&value(bytes)?))
 }
 
-/// Reads a node from its JSON. The result is the same as that of [`node`](crate::node) for the parsed bytes. See
-/// [`pod_from_slice`].
+/// Reads a node from its JSON, see [`pod_from_slice`].
 ///
 /// # Errors
 ///
@@ -56,8 +53,7 @@ pub fn node_from_slice(bytes: &[u8]) -> Result<Node, ReadError> {
     direct(bytes, "Node").and_then(single::node_of).or_else(|_| single::node_in(&value(bytes)?))
 }
 
-/// Reads an object of one of the other kinds that an engine stores from its JSON. The result is the same as that of
-/// [`object`](crate::object) for the parsed bytes. `kind` is used if the object does not name its own kind, as in the
+/// Reads an object of one of the other kinds that an engine stores from its JSON. `kind` is used if the object does not name its own kind, as in the
 /// items of a list.
 ///
 /// # Errors
@@ -68,7 +64,7 @@ pub fn object_from_slice(kind: &str, bytes: &[u8]) -> Result<Object, ReadError> 
 }
 
 /// Parses all bytes as a tree.
-fn value(bytes: &[u8]) -> Result<Spot<'_>, ReadError> {
+pub(super) fn value(bytes: &[u8]) -> Result<Spot<'_>, ReadError> {
     let mut json = serde_json::Deserializer::from_str(framing::text(bytes)?);
     let value = Progress::default().next(&mut json)?;
     json.end().map_err(|error| ReadError::json(String::new(), &error))?;
@@ -77,7 +73,10 @@ fn value(bytes: &[u8]) -> Result<Spot<'_>, ReadError> {
 
 /// Reads a struct directly from bytes, and compares the kind if the object names its kind. Fails if the input is
 /// unusual.
-fn direct<'b, T: Deserialize<'b>>(bytes: &'b [u8], expected: &str) -> Result<T, ReadError> {
+pub(super) fn direct<'b, T: Deserialize<'b>>(
+    bytes: &'b [u8],
+    expected: &str,
+) -> Result<T, ReadError> {
     let mut kind = None;
     // Validating UTF-8 once is faster than validating each string.
     let mut json = serde_json::Deserializer::from_str(framing::text(bytes)?);

@@ -19,35 +19,28 @@ use super::wire::{Key, Text};
 
 /// A value and its position.
 #[derive(Clone, Debug)]
-pub struct Spot<'i> {
+pub(crate) struct Spot<'i> {
     /// The line on which the value starts, counted from 1, or 0 if it is unknown. An alias of YAML counts as a value.
-    pub line: u64,
+    pub(crate) line: u64,
     /// The column on which the value starts, counted from 1, or 0 if it is unknown, as in JSON.
     pub(crate) column: u64,
     /// The bytes of a scalar in a YAML document.
     pub(crate) source: Range<usize>,
-    /// The value.
-    pub tree: Tree<'i>,
+    pub(crate) tree: Tree<'i>,
 }
 
 /// The value of a [`Spot`].
 #[derive(Clone, Debug)]
-pub enum Tree<'i> {
-    /// `null`, or nothing.
+pub(crate) enum Tree<'i> {
     Null,
-    /// `true` or `false`.
     Bool(bool),
-    /// A whole number.
     Integer(i64),
     /// A whole number that is greater than the largest signed one.
     Unsigned(u64),
-    /// Any other number.
     Float(f64),
-    /// A text.
     Text(Cow<'i, str>),
     /// A word without quotes that is a truth value for kubectl, which reads YAML 1.1, and a text in YAML 1.2: `yes`.
     Word(Cow<'i, str>),
-    /// A list.
     List(Vec<Spot<'i>>),
     /// A map. JSON may repeat a key, of which the last value counts.
     Map(Vec<Entry<'i>>),
@@ -55,14 +48,12 @@ pub enum Tree<'i> {
 
 /// A key of a map and its value.
 #[derive(Clone, Debug)]
-pub struct Entry<'i> {
-    /// The key.
-    pub key: Cow<'i, str>,
+pub(crate) struct Entry<'i> {
+    pub(crate) key: Cow<'i, str>,
     /// The line on which the key starts, counted from 1, or 0 if it is unknown.
-    pub line: u64,
+    pub(crate) line: u64,
     pub(crate) column: u64,
-    /// The value.
-    pub value: Spot<'i>,
+    pub(crate) value: Spot<'i>,
 }
 
 impl<'i> Entry<'i> {
@@ -106,8 +97,7 @@ impl<'i> Spot<'i> {
     }
 
     /// Returns the truth value, if the value is one or a [word](Tree::Word).
-    #[must_use]
-    pub fn truth(&self) -> Option<bool> {
+    pub(crate) fn truth(&self) -> Option<bool> {
         match &self.tree {
             Tree::Bool(value) => Some(*value),
             Tree::Word(word) => truth(word),
@@ -116,8 +106,7 @@ impl<'i> Spot<'i> {
     }
 
     /// Returns the number, if the value is one. A whole number beyond 2^53 is rounded.
-    #[must_use]
-    pub fn number(&self) -> Option<f64> {
+    pub(crate) fn number(&self) -> Option<f64> {
         match self.tree {
             Tree::Integer(number) => Some(number as f64),
             Tree::Unsigned(number) => Some(number as f64),

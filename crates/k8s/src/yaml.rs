@@ -1,8 +1,7 @@
 //! Reads YAML, with limits that fit the dump of a cluster.
 //!
-//! A text is read as a [`Spot`], a tree whose parts know their lines, or as any type that implements
-//! [`Deserialize`](serde::Deserialize), in which an [`At`] has the line of a value. The error of a value has its path
-//! and its position.
+//! A text is read as any type that implements [`Deserialize`](serde::Deserialize), in which an [`At`] has the line of a
+//! value. The error of a value has its path and its position.
 //!
 //! The parser's own limits are meant for configuration files. Here the text is already in memory, so costs that grow
 //! linearly with its length are allowed. Costs that can grow faster (aliases, merge keys, depth) stay limited.
@@ -16,7 +15,7 @@ use serde_saphyr::{Budget, Error, NonFiniteFloatPolicy, Options};
 use super::error::{Cause, Path, ReadError};
 use super::read::{Document, Streamed};
 
-pub use super::tree::{Entry, Spot, Tree};
+pub(crate) use super::tree::{Spot, Tree};
 pub use super::typed::At;
 pub(crate) use super::typed::{Origin, Typed};
 
@@ -64,7 +63,7 @@ fn options(length: usize) -> Options {
     options
 }
 
-/// Reads a text of one document as a type, see [`tree`].
+/// Reads a text of one document, in YAML or JSON, as a type. O(length).
 ///
 /// ```
 /// use portolan_k8s::yaml::{At, from_str};
@@ -80,18 +79,9 @@ fn options(length: usize) -> Options {
 ///
 /// # Errors
 ///
-/// As for [`tree`]. It is also an error if the value does not fit the type.
+/// The text is not YAML, exceeds a limit, or has several documents, or the value does not fit the type.
 pub fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, ReadError> {
     read(Origin { text, before: 0 })
-}
-
-/// Parses a text of one document, in YAML or JSON. O(length).
-///
-/// # Errors
-///
-/// The text is not YAML, exceeds a limit, or has several documents.
-pub fn tree(text: &str) -> Result<Spot<'_>, ReadError> {
-    parse(Origin { text, before: 0 })
 }
 
 /// Reads a document as a type.

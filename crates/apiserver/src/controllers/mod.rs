@@ -4,17 +4,14 @@
 //! only if a scan of all pods for each change would be too slow.
 
 mod budgets;
-mod namespaces;
 mod resource_claims;
 mod volumes;
 mod workloads;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::Value;
-use tokio::time::sleep;
 
 use crate::follower::Follower;
 use crate::patch::PatchKind;
@@ -33,7 +30,6 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     let mut claims = follow(resources::claims());
     let mut volumes = follow(resources::volumes());
     let mut classes = follow(resources::storage_classes());
-    let mut namespaces = follow(resources::namespaces());
     let mut disruption_budgets = follow(resources::budgets());
     let mut resource_claims = follow(resources::resource_claims());
     let mut claim_templates = follow(resources::resource_claim_templates());
@@ -41,7 +37,6 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     let mut pod_claims = resource_claims::PodClaims::default();
     loop {
         let changed_pods = pods.changed(store);
-        let namespaces_changed = !namespaces.changed(store).is_empty();
         workloads.reconcile(
             store,
             &workloads::Changes {
@@ -68,16 +63,6 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         );
         let changed_budgets = disruption_budgets.changed(store);
         budgets::reconcile(store, &changed_budgets, disruption_budgets.known(), &changed_pods);
-        let emptying = namespaces_changed || namespaces::any_terminating(store);
-        if emptying {
-            namespaces::reconcile(store);
-        }
-        // A namespace may contain objects of a kind that is not followed.
-        let again = if emptying && namespaces::any_terminating(store) {
-            Duration::from_millis(50)
-        } else {
-            FOREVER
-        };
         tokio::select! {
             () = pods.wait() => {}
             () = deployments.wait() => {}
@@ -85,16 +70,12 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             () = claims.wait() => {}
             () = volumes.wait() => {}
             () = classes.wait() => {}
-            () = namespaces.wait() => {}
             () = disruption_budgets.wait() => {}
             () = resource_claims.wait() => {}
             () = claim_templates.wait() => {}
-            () = sleep(again) => {}
         }
     }
 }
-
-const FOREVER: Duration = Duration::from_secs(3600);
 
 /// Applies a merge patch and returns whether it succeeded. A refused patch needs no retry: the object has changed or
 /// was deleted, and either causes another reconciliation.

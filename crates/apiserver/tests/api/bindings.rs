@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{binding, client, create_namespace, node, pod, server, uid};
+use crate::support::{binding, client, node, pod, server, uid};
 
 const PATH: &str = "/api/v1/namespaces/default/pods/a/binding";
 
@@ -121,20 +121,6 @@ fn bindings_of_missing_pods_and_wrong_names_are_refused() {
     server.create(&pod("a")).unwrap();
     assert_eq!(client.post(PATH, &binding("b", "", "n1")).code, 400);
     assert_eq!(client.post(PATH, &binding("a", "", "")).code, 500);
-}
-
-#[test]
-fn a_binding_in_a_terminating_namespace_is_forbidden() {
-    let server = server();
-    create_namespace(&server, "gone");
-    let mut x = pod("x");
-    x["metadata"]["namespace"] = "gone".into();
-    server.create(&x).unwrap();
-    server.delete("Namespace", "", "gone", &Value::Null).unwrap();
-    let error = server.bind("gone", "x", "n1").unwrap_err();
-    let text = "pods \"x\" is forbidden: unable to create new content in namespace gone because it is being terminated";
-    assert_eq!((error.code, error.message.as_str()), (403, text));
-    assert_eq!(error.details["causes"][0]["reason"], "NamespaceTerminating");
 }
 
 #[test]

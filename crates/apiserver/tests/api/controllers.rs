@@ -5,7 +5,7 @@ use std::time::Duration;
 use portolan_apiserver::{ApiServer, Kubelet, PatchKind};
 use serde_json::{Value, json};
 
-use crate::support::{create_namespace, eventually, node, pod, server_with};
+use crate::support::{eventually, node, pod, server_with};
 
 fn server() -> ApiServer {
     server_with(Default::default())
@@ -174,28 +174,6 @@ fn a_claim_is_annotated_for_its_provisioner() {
         claim_of(&server)["metadata"]["annotations"][annotation] == "example.com/prov"
     });
     assert_eq!(claim_of(&server)["status"]["phase"], "Pending");
-}
-
-#[test]
-fn a_deleted_namespace_is_emptied_and_removed() {
-    let server = server();
-    create_namespace(&server, "x");
-    let mut inside = pod("a");
-    inside["metadata"]["namespace"] = "x".into();
-    inside["metadata"]["finalizers"] = json!(["example.com/hold"]);
-    server.create(&inside).unwrap();
-    let deleted = server.delete("Namespace", "", "x", &Value::Null).unwrap();
-    assert_eq!(deleted["status"]["phase"], "Terminating");
-    eventually("the deletion of the content", || {
-        server.get("Pod", "x", "a").unwrap()["metadata"]["deletionTimestamp"].is_string()
-    });
-    inside["metadata"]["name"] = "b".into();
-    assert_eq!(server.create(&inside).unwrap_err().code, 403);
-    server
-        .patch("Pod", "x", "a", PatchKind::Merge, &json!({"metadata": {"finalizers": null}}))
-        .unwrap();
-    eventually("the end of the namespace", || server.get("Namespace", "", "x").is_err());
-    assert!(server.objects("Pod").is_empty());
 }
 
 #[test]

@@ -5,7 +5,6 @@ mod controllers;
 mod faults;
 mod kubelets;
 mod lists;
-mod live;
 mod load;
 mod malformed;
 mod objects;

@@ -335,18 +335,6 @@ fn deletions_have_preconditions() {
 }
 
 #[test]
-fn a_deletion_returns_the_object_or_a_status() {
-    let server = server();
-    let mut client = client(&server);
-    server.create(&pod("a")).unwrap();
-    server.create(&node("n")).unwrap();
-    assert_eq!(client.delete(A, &Value::Null).body["kind"], "Pod");
-    let status = client.delete("/api/v1/nodes/n", &Value::Null).body;
-    assert_eq!(status["status"], "Success");
-    assert_eq!(status["details"]["kind"], "nodes");
-}
-
-#[test]
 fn reviews_use_the_configured_users() {
     let user =
         |token: &str, name: &str, allowed| User { token: token.into(), name: name.into(), allowed };

@@ -240,11 +240,6 @@ pub(crate) fn create_on(server: &ApiServer, pod: &Value, node: &str) {
     server.bind("default", pod["metadata"]["name"].as_str().unwrap(), node).unwrap();
 }
 
-pub(crate) fn create_namespace(server: &ApiServer, name: &str) {
-    let namespace = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}});
-    server.create(&namespace).unwrap();
-}
-
 /// Waits until a condition holds that another thread brings about.
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();

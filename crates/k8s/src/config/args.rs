@@ -93,7 +93,7 @@ struct NodeAffinityArgs {
 
 fn node_affinity(given: PluginArgs<'_>, _: &Handle) -> Made {
     let args: NodeAffinityArgs = given.parse_versioned()?;
-    let added = args.added_affinity.as_ref().map(crate::node_affinity).transpose();
+    let added = args.added_affinity.as_ref().map(crate::single::node_affinity).transpose();
     let added = added.map_err(|error| given.invalid("addedAffinity", error.to_string()))?;
     let added = added.unwrap_or_default();
     Ok(Box::new(plugin::NodeAffinity { added }))

@@ -358,8 +358,8 @@ impl WirePlugins {
             Some(Enabled { name, line, .. }) => Err(ConfigError::new(
                 *line,
                 format!(
-                    "plugin {name:?} of the default profile does not exist: register it, call \
-                     Registry::leave_out, or disable it in multiPoint"
+                    "plugin {name:?} of the default profile does not exist: register it, or \
+                     disable it in multiPoint"
                 ),
             )),
             None => Ok(merged),

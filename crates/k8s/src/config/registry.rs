@@ -41,8 +41,7 @@ impl<'a> PluginArgs<'a> {
     }
 
     /// Returns whether the configuration specifies arguments.
-    #[must_use]
-    pub fn are_given(&self) -> bool {
+    pub(super) fn are_given(&self) -> bool {
         self.value.is_some()
     }
 
@@ -187,16 +186,13 @@ pub struct Registry {
     ignores_unknown: bool,
 }
 
-/// A plugin name is already registered, or is unknown.
+/// A plugin name is already registered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegistryError {
-    /// The name is already registered: choose another name, or unregister the plugin first.
-    #[error("a plugin named {0} already exists: take another name, or unregister it first")]
+    /// The name is already registered: choose another name.
+    #[error("a plugin named {0} already exists: take another name")]
     Exists(String),
-    /// No plugin of this name is registered.
-    #[error("no plugin named {0} exists")]
-    NotFound(String),
 }
 
 /// In-tree plugins that a configuration may name and that need more than a handle ([`Registry::of_cluster`]).
@@ -269,48 +265,13 @@ impl Registry {
         Ok(())
     }
 
-    /// Removes a plugin. If it is in the default profile, configurations that do not disable it are invalid until
-    /// another plugin is registered under the name, the name is [left out](Registry::leave_out), or another default
-    /// profile is set.
-    ///
-    /// # Errors
-    ///
-    /// No plugin of this name is registered.
-    pub fn unregister(&mut self, name: &str) -> Result<(), RegistryError> {
-        match self.factories.remove(name) {
-            Some(_) => Ok(()),
-            None => Err(RegistryError::NotFound(name.to_owned())),
-        }
-    }
-
-    /// Adds all plugins of another registry, without its default profile and the names that it leaves out.
-    ///
-    /// # Errors
-    ///
-    /// A name of the other registry is already registered. Nothing is added then.
-    pub fn merge(&mut self, other: Registry) -> Result<(), RegistryError> {
-        let taken = other.factories.keys().find(|name| self.factories.contains_key(*name));
-        if let Some(name) = taken {
-            return Err(RegistryError::Exists(name.clone()));
-        }
-        self.factories.extend(other.factories);
-        Ok(())
-    }
-
     /// Sets the plugins that run unless a configuration disables them, in this order, each with the weight of its
-    /// scores. A configuration is invalid if it does not disable a plugin of the default profile that is neither
-    /// registered nor [left out](Registry::leave_out).
+    /// scores. A configuration is invalid if it does not disable a plugin of the default profile that is not registered.
     pub fn set_default_profile(&mut self, profile: Vec<(String, i64)>) {
         self.profile = profile;
     }
 
-    /// Lets configurations name a plugin that does not exist. The plugin is ignored.
-    pub fn leave_out(&mut self, name: &str) {
-        self.left_out.insert(name.to_owned());
-    }
-
-    /// Lets configurations name any plugin, as if each unknown one were [left out](Registry::leave_out). The notes of a
-    /// configuration name them. An unknown plugin alone at QueueSort or Bind is replaced by those of `multiPoint`.
+    /// Lets configurations name any plugin, and ignores unknown ones. The notes of a configuration name them. An unknown plugin alone at QueueSort or Bind is replaced by those of `multiPoint`.
     pub fn ignore_unknown(&mut self) {
         self.ignores_unknown = true;
     }
@@ -360,14 +321,7 @@ mod tests {
             Ok(default_plugin("NodeName", &Handle::default()).expect("a plugin"))
         };
         let exists = RegistryError::Exists("NodeName".to_owned());
-        assert_eq!(registry.register("NodeName", make), Err(exists.clone()));
-        let mut mine = Registry::default();
-        mine.register("Mine", make).unwrap();
-        mine.register("NodeName", make).unwrap();
-        assert_eq!(registry.merge(mine), Err(exists));
-        assert_eq!(registry.unregister("Mine"), Err(RegistryError::NotFound("Mine".to_owned())));
-        registry.unregister("NodeName").unwrap();
-        registry.register("NodeName", make).unwrap();
+        assert_eq!(registry.register("NodeName", make), Err(exists));
     }
 
     #[test]

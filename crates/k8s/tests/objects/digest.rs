@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting::new();
 
-const POD: &str = include_str!("../../benches/pod.json");
+const POD: &str = include_str!("pod.json");
 /// Objects of most kinds, with every field that is read.
 const CATALOGUE: &str = include_str!("../../../../fuzz/targets/input/objects.json");
 

@@ -4,5 +4,4 @@ mod admission;
 mod controllers;
 mod created_pods;
 mod digest;
-mod slice;
 mod strict;
