@@ -55,11 +55,9 @@ use source::Source;
 pub(crate) struct Arguments {
     #[command(flatten)]
     from: cluster::From,
-    #[command(flatten)]
-    replayed: Replayed,
-    /// Listen address: an IP address with a port, or unix:PATH for a Unix socket. 0.0.0.0 includes IPv6. Addresses other than loopback need a
-    /// certificate, and a token file or TokenReviews. On a loopback address without a certificate, the header Host of
-    /// every request must name the local host.
+    /// Listen address: an IP address with a port, or unix:PATH for a Unix socket. 0.0.0.0 includes IPv6. Addresses
+    /// other than loopback need a certificate, and a token file or TokenReviews. On a loopback address without a
+    /// certificate, the header Host of every request must name the local host.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8090")]
     listen: ListenAddress,
     /// Shortest time between two readings of a running cluster or a replay, at least 1s.
@@ -75,6 +73,8 @@ pub(crate) struct Arguments {
     /// Lowest severity that is logged to standard error: error, warn, info, debug or trace.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log: tracing::Level,
+    #[command(flatten)]
+    replayed: Replayed,
     #[command(flatten)]
     admission: Admission,
 }
