@@ -7,10 +7,11 @@ use portolan::cache::Store;
 use portolan::model::{Generation, Name};
 use portolan_dra::Devices;
 use portolan_dra::model::{
-    ConsumerReference, DeviceClass, Kind, Metadata, ResourceClaim, ResourceClaimStatus,
-    ResourceClaimTemplate, ResourceSlice, needs_upgrade,
+    ConsumerReference, DeviceClass, Metadata, ResourceClaim, ResourceClaimStatus,
+    ResourceClaimTemplate, ResourceSlice, needs_upgrade, upgrade,
 };
 use portolan_dra::store::DeviceEvent;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::budgets::PodFacts;
@@ -109,7 +110,7 @@ impl DeviceObjects {
 ///
 /// An object without a version, as in the lists of an API server, is upgraded like one of the oldest version: this does
 /// not change newer ones.
-pub(super) fn read<T: Kind>(
+pub(super) fn read<T: DeserializeOwned>(
     object: Typed<'_, '_>,
     path: &Path<'_>,
     kind: &'static str,
@@ -128,7 +129,7 @@ pub(super) fn read<T: Kind>(
         return object.read();
     }
     let mut value: Value = object.read()?;
-    T::upgrade(&mut value);
+    upgrade(&mut value);
     Typed::new(&(&value).into(), *path, Origin::default()).read()
 }
 

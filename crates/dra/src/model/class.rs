@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{Metadata, Opaque, Selector, nullable};
 
 /// The prefix of the extended resource name that every device class has implicitly.
-pub const IMPLICIT_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
+pub(crate) const IMPLICIT_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
 
 /// A class of devices: selectors and configuration that requests refer to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

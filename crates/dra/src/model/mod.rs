@@ -19,9 +19,10 @@ pub use claim::{
     DeviceRequest, DeviceResult, DeviceToleration, ExactRequest, Opaque, ResourceClaim,
     ResourceClaimSpec, ResourceClaimStatus, SubRequest,
 };
-pub use class::{ClassConfig, DeviceClass, DeviceClassSpec, IMPLICIT_PREFIX};
+pub(crate) use class::IMPLICIT_PREFIX;
+pub use class::{ClassConfig, DeviceClass, DeviceClassSpec};
 pub use metadata::{Metadata, OwnerReference};
-pub use read::{Kind, ReadError, needs_upgrade, read};
+pub use read::{ReadError, needs_upgrade, read, upgrade};
 pub use selector::{CelSelector, NodeSelector, NodeSelectorTerm, Requirement, Selector};
 pub use slice::{
     Attribute, Capacity, Counter, CounterConsumption, CounterSet, Device, DeviceTaint, Pool,

@@ -3,8 +3,6 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::{DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
-
 /// Why an object cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -17,65 +15,34 @@ pub enum ReadError {
     Json(#[from] serde_json::Error),
 }
 
-mod sealed {
-    pub trait Sealed {}
-}
-
-/// A kind of `resource.k8s.io`.
-pub trait Kind: sealed::Sealed + DeserializeOwned {
-    /// Converts an object of v1beta1 to v1.
-    #[doc(hidden)]
-    fn upgrade(object: &mut Value);
-}
-
-impl sealed::Sealed for DeviceClass {}
-impl sealed::Sealed for ResourceClaim {}
-impl sealed::Sealed for ResourceClaimTemplate {}
-impl sealed::Sealed for ResourceSlice {}
-
-impl Kind for DeviceClass {
-    fn upgrade(_: &mut Value) {}
-}
-
-impl Kind for ResourceClaim {
-    fn upgrade(object: &mut Value) {
-        upgrade_requests(object);
-    }
-}
-
-impl Kind for ResourceClaimTemplate {
-    fn upgrade(object: &mut Value) {
-        if let Some(claim) = object.get_mut("spec") {
-            upgrade_requests(claim);
-        }
-    }
-}
-
-/// Converts the requests of a claim.
-fn upgrade_requests(claim: &mut Value) {
-    let requests = claim.pointer_mut("/spec/devices/requests").and_then(Value::as_array_mut);
-    for request in requests.into_iter().flatten().filter_map(Value::as_object_mut) {
-        if request.contains_key("firstAvailable") {
-            continue;
-        }
-        let outer = |name: &str| matches!(name, "name" | "exactly");
-        let (outer, exactly): (Map<_, _>, Map<_, _>) =
-            std::mem::take(request).into_iter().partition(|(name, _)| outer(name));
-        *request = outer;
-        if !exactly.is_empty() {
-            request.insert("exactly".to_owned(), Value::Object(exactly));
-        }
-    }
-}
-
-impl Kind for ResourceSlice {
-    fn upgrade(object: &mut Value) {
-        let devices = object.pointer_mut("/spec/devices").and_then(Value::as_array_mut);
-        for device in devices.into_iter().flatten().filter_map(Value::as_object_mut) {
+/// Converts an object of v1beta1 to v1; one of v1 does not change.
+pub fn upgrade(object: &mut Value) {
+    if let Some(devices) = object.pointer_mut("/spec/devices").and_then(Value::as_array_mut) {
+        for device in devices.iter_mut().filter_map(Value::as_object_mut) {
             if let Some(Value::Object(basic)) = device.remove("basic") {
                 device.extend(basic);
             }
         }
+    }
+    for path in ["/spec/devices/requests", "/spec/spec/devices/requests"] {
+        let requests = object.pointer_mut(path).and_then(Value::as_array_mut);
+        for request in requests.into_iter().flatten().filter_map(Value::as_object_mut) {
+            upgrade_request(request);
+        }
+    }
+}
+
+/// Moves what a request contains into `exactly`, unless it has alternatives.
+fn upgrade_request(request: &mut Map<String, Value>) {
+    if request.contains_key("firstAvailable") {
+        return;
+    }
+    let outer = |name: &str| matches!(name, "name" | "exactly");
+    let (outer, exactly): (Map<_, _>, Map<_, _>) =
+        std::mem::take(request).into_iter().partition(|(name, _)| outer(name));
+    *request = outer;
+    if !exactly.is_empty() {
+        request.insert("exactly".to_owned(), Value::Object(exactly));
     }
 }
 
@@ -99,19 +66,18 @@ impl Kind for ResourceSlice {
 /// assert!(slice.spec.devices[0].attributes.contains_key("index"));
 /// # Ok::<(), portolan_dra::model::ReadError>(())
 /// ```
-pub fn read<T: Kind>(mut object: Value) -> Result<T, ReadError> {
+pub fn read<T: DeserializeOwned>(mut object: Value) -> Result<T, ReadError> {
     if needs_upgrade(object["apiVersion"].as_str())? {
-        T::upgrade(&mut object);
+        upgrade(&mut object);
     }
     Ok(serde_json::from_value(object)?)
 }
 
-/// Returns whether objects of a version must be [upgraded](Kind::upgrade) to v1.
+/// Returns whether objects of a version must be [upgraded](upgrade) to v1.
 ///
 /// # Errors
 ///
 /// The version is not supported.
-#[doc(hidden)]
 pub fn needs_upgrade(api_version: Option<&str>) -> Result<bool, ReadError> {
     match api_version {
         None | Some("resource.k8s.io/v1" | "resource.k8s.io/v1beta2") => Ok(false),

@@ -45,7 +45,6 @@ use crate::store::{DeviceEvent, Devices, InFlight};
 pub use backend::{ApiError, Backend, ContainerExtendedRequest, ExtendedClaimStatus};
 pub use in_memory::{DryRunBackend, InMemoryBackend};
 pub use state::{ClaimDevices, chosen_devices};
-pub use time::{parse_time, write_time};
 
 use state::{Chosen, PodState};
 

@@ -4,15 +4,13 @@ use portolan::model::Timestamp;
 
 /// Parses a time such as `2026-01-02T03:04:05Z`, with an optional fraction and offset. Returns `None` if the text is not
 /// a time.
-#[must_use]
-pub fn parse_time(text: &str) -> Option<Timestamp> {
+pub(super) fn parse_time(text: &str) -> Option<Timestamp> {
     let time: jiff::Timestamp = text.parse().ok()?;
     i64::try_from(time.as_nanosecond()).ok().map(Timestamp)
 }
 
 /// Writes a time in whole seconds.
-#[must_use]
-pub fn write_time(time: Timestamp) -> String {
+pub(super) fn write_time(time: Timestamp) -> String {
     // Every number of nanoseconds in 64 bits is within jiff's range.
     let time = jiff::Timestamp::from_second(time.0.div_euclid(1_000_000_000));
     time.unwrap_or_default().to_string()

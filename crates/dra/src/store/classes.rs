@@ -6,7 +6,7 @@ use crate::model::{DeviceClass, IMPLICIT_PREFIX};
 
 /// The device classes by name.
 ///
-/// A class supplies the extended resource that it names, and an implicit one with the prefix [`IMPLICIT_PREFIX`]. If
+/// A class supplies the extended resource that it names, and an implicit one with the prefix `IMPLICIT_PREFIX`. If
 /// several classes name the same resource, the newest class supplies it, and of classes of the same age the one whose
 /// name is lowest. In kube-scheduler the result also depends on the order in which the classes arrive.
 #[derive(Clone, Default)]

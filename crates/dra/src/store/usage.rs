@@ -52,8 +52,7 @@ impl PoolUsage {
     }
 
     /// Returns whether any capacity of the device is consumed.
-    #[must_use]
-    pub fn has_consumed(&self, device: &str) -> bool {
+    pub(crate) fn has_consumed(&self, device: &str) -> bool {
         self.consumed.contains_key(device)
             || self.pending(device).any(|result| result.share_id.is_some())
     }
