@@ -1,13 +1,13 @@
 //! The verdicts of selectors, which are CEL expressions, on devices.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crate::cel::{self, Program, Version};
-use crate::model::{Attribute, ResourceSlice};
+use crate::cel::Program;
+use crate::model::ResourceSlice;
 
-/// The number of programs that are kept.
-const MOST_PROGRAMS: usize = 4096;
+/// The number of expressions whose programs and verdicts are kept.
+const MOST_EXPRESSIONS: usize = 4096;
 /// The number of slices, over all expressions, whose verdicts are kept.
 const MOST_SLICES: usize = 1 << 16;
 
@@ -22,20 +22,21 @@ pub enum SelectorError {
     Runtime(Arc<str>),
 }
 
-type Compiled = Result<Arc<Program>, Arc<str>>;
-
 /// Decides whether devices match CEL expressions. Each expression is compiled once, and evaluated once for each device of
 /// a slice.
 #[derive(Default)]
-pub struct Selectors {
-    programs: RwLock<HashMap<Arc<str>, Compiled>>,
-    kept: Mutex<Kept>,
-}
+pub struct Selectors(Mutex<Kept>);
 
 #[derive(Default)]
 struct Kept {
-    by_expression: HashMap<Arc<str>, HashMap<usize, OfSlice>>,
+    by_expression: HashMap<Arc<str>, OfExpression>,
     slices: usize,
+}
+
+struct OfExpression {
+    program: Result<Arc<Program>, SelectorError>,
+    /// By the address of the slice.
+    slices: HashMap<usize, OfSlice>,
 }
 
 /// The verdicts on the devices of a slice.
@@ -57,91 +58,48 @@ impl Selectors {
         slice: &Arc<ResourceSlice>,
         device: usize,
     ) -> Result<bool, SelectorError> {
-        let lock = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(verdict) = lock().get(expression, slice, device) {
-            return verdict;
-        }
-        let verdict = self.evaluate(expression, slice, device);
-        lock().put(expression, slice, device, verdict.clone());
-        verdict
-    }
-
-    fn evaluate(
-        &self,
-        expression: &Arc<str>,
-        slice: &ResourceSlice,
-        device: usize,
-    ) -> Result<bool, SelectorError> {
-        let program = self.program(expression).map_err(SelectorError::Compile)?;
-        let Some(device) = slice.spec.devices.get(device) else { return Ok(false) };
-        let parsed = |(name, attribute): (&Arc<str>, &Attribute)| match attribute {
-            Attribute::Version(text) => text.parse::<Version>().map(Some).map_err(|error| {
-                let reason = format!("attribute {name}: parse semantic version: {error}");
-                SelectorError::Runtime(reason.into())
-            }),
-            _ => Ok(None),
+        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = match lock().by_expression.get(expression) {
+            Some(of) => {
+                let of_slice = of.slices.get(&address(slice));
+                if let Some(Some(verdict)) = of_slice.and_then(|of| of.verdicts.get(device)) {
+                    return verdict.clone();
+                }
+                Some(of.program.clone())
+            }
+            None => None,
         };
-        let versions = device.attributes.iter().map(parsed).collect::<Result<Vec<_>, _>>()?;
-        let mut given =
-            cel::Device::new(&slice.spec.driver).allow_multiple_allocations(device.is_shared());
-        for ((name, attribute), version) in device.attributes.iter().zip(&versions) {
-            let value = match (attribute, version) {
-                (Attribute::Int(value), _) => cel::Attribute::Int(*value),
-                (Attribute::Bool(value), _) => cel::Attribute::Bool(*value),
-                (Attribute::String(value), _) => cel::Attribute::String(value),
-                (Attribute::Version(_), Some(version)) => cel::Attribute::Version(version),
-                (Attribute::Version(text), None) => cel::Attribute::String(text),
-            };
-            given = given.attribute(name, value);
-        }
-        for (name, capacity) in &device.capacity {
-            given = given.capacity(name, capacity.value.quantity());
-        }
-        let verdict = program.matches(&given);
-        verdict.map_err(|error| SelectorError::Runtime(error.to_string().into()))
-    }
-
-    fn program(&self, expression: &Arc<str>) -> Compiled {
-        let programs = self.programs.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(program) = programs.get(expression) {
-            return program.clone();
-        }
-        drop(programs);
-        let compiled = Program::compile(expression);
-        let compiled = compiled.map(Arc::new).map_err(|error| error.to_string().into());
-        let mut programs = self.programs.write().unwrap_or_else(PoisonError::into_inner);
-        if programs.len() >= MOST_PROGRAMS {
-            programs.clear();
-        }
-        programs.insert(expression.clone(), compiled.clone());
-        compiled
+        // Without the lock, so that threads compile and evaluate at once.
+        let program = known.unwrap_or_else(|| {
+            let compiled = Program::compile(expression).map(Arc::new);
+            compiled.map_err(|error| SelectorError::Compile(error.to_string().into()))
+        });
+        let verdict = program.clone().and_then(|program| {
+            let Some(device) = slice.spec.devices.get(device) else { return Ok(false) };
+            let verdict = program.matches(&slice.spec.driver, device);
+            verdict.map_err(|error| SelectorError::Runtime(error.to_string().into()))
+        });
+        lock().put(expression, program, slice, device, verdict.clone());
+        verdict
     }
 }
 
 impl Kept {
-    fn get(
-        &self,
-        expression: &str,
-        slice: &Arc<ResourceSlice>,
-        device: usize,
-    ) -> Option<Result<bool, SelectorError>> {
-        let of = self.by_expression.get(expression)?.get(&address(slice))?;
-        of.verdicts.get(device)?.clone()
-    }
-
     fn put(
         &mut self,
         expression: &Arc<str>,
+        program: Result<Arc<Program>, SelectorError>,
         slice: &Arc<ResourceSlice>,
         device: usize,
         verdict: Result<bool, SelectorError>,
     ) {
-        if self.slices >= MOST_SLICES {
+        if self.slices >= MOST_SLICES || self.by_expression.len() >= MOST_EXPRESSIONS {
             *self = Kept::default();
         }
-        let of = self.by_expression.entry(expression.clone()).or_default();
+        let new = || OfExpression { program, slices: HashMap::new() };
+        let of = self.by_expression.entry(expression.clone()).or_insert_with(new);
         let slices = &mut self.slices;
-        let of = of.entry(address(slice)).or_insert_with(|| {
+        let of = of.slices.entry(address(slice)).or_insert_with(|| {
             *slices += 1;
             let verdicts = vec![None; slice.spec.devices.len()].into();
             OfSlice { slice: Arc::downgrade(slice), verdicts }
@@ -160,7 +118,7 @@ fn address(slice: &Arc<ResourceSlice>) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Device;
+    use crate::model::{Attribute, Device};
 
     #[test]
     fn an_invalid_version_is_reported_with_its_attribute() {
