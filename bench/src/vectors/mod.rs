@@ -10,6 +10,7 @@ mod scheduling;
 use std::fmt::Display;
 
 use portolan::model::{Node, Object, Pod};
+use portolan_dra::model::Device;
 use serde_json::Value;
 
 use crate::Wrong;
@@ -22,7 +23,7 @@ pub(crate) struct Tally {
     /// Passed states that match only without the stale entries that kube-scheduler keeps.
     pub(crate) stale: usize,
     /// The devices of the last line that lists some, for the expressions after it.
-    devices: Vec<cel::Input>,
+    devices: Vec<Device>,
 }
 
 impl Tally {

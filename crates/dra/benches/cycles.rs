@@ -11,7 +11,8 @@ use portolan::cache::{Config, Engine, Event};
 use portolan::model::{PodResourceClaim, node, pod};
 use portolan::plugin::{Cycle, Handle, default_plugins};
 use portolan::{Algorithm, AlgorithmConfig, Framework};
-use portolan_dra::cel::{Attribute, Device, Program};
+use portolan_dra::cel::Program;
+use portolan_dra::model::Device;
 use portolan_dra::plugin::{Backend, InMemoryBackend};
 use portolan_dra::store::DeviceEvent;
 use portolan_dra::{Devices, DynamicResources};
@@ -97,9 +98,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// Evaluates selectors of typical forms on one device, each time afresh.
 fn evaluate_selectors() -> Result<(), Box<dyn std::error::Error>> {
     const TIMES: u32 = 200_000;
-    let device = Device::new(DRIVER)
-        .attribute("model", Attribute::String("a100"))
-        .attribute("index", Attribute::Int(3));
+    let attributes = json!({"model": {"string": "a100"}, "index": {"int": 3}});
+    let device: Device = serde_json::from_value(json!({"name": "d", "attributes": attributes}))?;
     for expression in [
         format!("device.driver == '{DRIVER}'"),
         format!("device.attributes['{DRIVER}'].model == 'a100'"),
@@ -108,7 +108,7 @@ fn evaluate_selectors() -> Result<(), Box<dyn std::error::Error>> {
         let program = Program::compile(&expression)?;
         let start = Instant::now();
         for _ in 0..TIMES {
-            std::hint::black_box(program.matches(std::hint::black_box(&device))?);
+            std::hint::black_box(program.matches(DRIVER, std::hint::black_box(&device))?);
         }
         println!("selectors: {:?} each: {expression}", start.elapsed() / TIMES);
     }

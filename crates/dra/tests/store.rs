@@ -21,11 +21,19 @@ fn writer() -> Writer {
 }
 
 fn claim(name: &str, allocation: Option<&AllocationResult>) -> Arc<ResourceClaim> {
-    let object = json!({
-        "metadata": {"name": name, "namespace": "default", "uid": name},
-        "status": {"allocation": allocation},
-    });
-    Arc::new(read(object).unwrap())
+    claim_of(name, name, "", allocation)
+}
+
+fn claim_of(
+    name: &str,
+    uid: &str,
+    version: &str,
+    allocation: Option<&AllocationResult>,
+) -> Arc<ResourceClaim> {
+    let metadata =
+        json!({"name": name, "namespace": "default", "uid": uid, "resourceVersion": version});
+    let claim = json!({"metadata": metadata, "status": {"allocation": allocation}});
+    Arc::new(read(claim).unwrap())
 }
 
 fn device(name: &str) -> AllocationResult {
@@ -33,15 +41,29 @@ fn device(name: &str) -> AllocationResult {
     serde_json::from_value(json!({"devices": {"results": [result]}})).unwrap()
 }
 
+fn devices(writer: &Writer) -> &Devices {
+    writer.cluster().store::<Devices>().unwrap()
+}
+
+fn put(writer: &mut Writer, claim: Arc<ResourceClaim>) {
+    writer.change::<Devices>(DeviceEvent::PutClaim(claim)).unwrap();
+}
+
 fn is_used(writer: &Writer, device: &str) -> bool {
     let pool = PoolId { driver: "d".into(), pool: "p".into() };
-    let usage = writer.cluster().store::<Devices>().unwrap().claims().usage();
-    usage.pool(&pool).is_some_and(|usage| usage.is_used(device))
+    devices(writer).claims().usage().pool(&pool).is_some_and(|usage| usage.is_used(device))
 }
 
 fn reserve(name: &str, of: &str) -> DeviceEvent {
-    let allocation = Arc::new(device(of));
-    DeviceEvent::Reserve(vec![InFlight { claim: claim(name, None), allocation }])
+    reserve_for(claim(name, None), of)
+}
+
+fn reserve_for(claim: Arc<ResourceClaim>, of: &str) -> DeviceEvent {
+    DeviceEvent::Reserve(vec![InFlight { claim, allocation: Arc::new(device(of)) }])
+}
+
+fn delete(name: &str) -> DeviceEvent {
+    DeviceEvent::DeleteClaim { namespace: "default".into(), name: name.into(), uid: None }
 }
 
 #[test]
@@ -150,20 +172,20 @@ fn administration_does_not_use_devices() {
 #[test]
 fn stored_allocations_replace_reservations() {
     let mut writer = writer();
-    writer.change::<Devices>(DeviceEvent::PutClaim(claim("a", None))).unwrap();
+    put(&mut writer, claim("a", None));
     writer.change::<Devices>(reserve("a", "gpu-0")).unwrap();
     let stored = claim("a", Some(&device("gpu-0")));
     let event = DeviceEvent::Allocated { claim: stored, reserved: "a".into() };
     writer.change::<Devices>(event).unwrap();
     assert!(is_used(&writer, "gpu-0"));
-    writer.change::<Devices>(DeviceEvent::PutClaim(claim("a", None))).unwrap();
+    put(&mut writer, claim("a", None));
     assert!(!is_used(&writer, "gpu-0"));
 }
 
 #[test]
 fn held_versions_keep_their_claims() {
     let (mut writer, reader) = Engine::inline(Config::default().with_store(Devices::default()));
-    writer.change::<Devices>(DeviceEvent::PutClaim(claim("a", None))).unwrap();
+    put(&mut writer, claim("a", None));
     writer.publish();
     let held = reader.snapshot();
     writer.change::<Devices>(reserve("a", "gpu-0")).unwrap();
@@ -177,37 +199,15 @@ fn held_versions_keep_their_claims() {
 #[test]
 fn an_older_version_of_a_claim_is_ignored() {
     let mut writer = writer();
-    let version = |version: &str| {
-        let metadata =
-            json!({"name": "a", "namespace": "default", "uid": "a", "resourceVersion": version});
-        DeviceEvent::PutClaim(Arc::new(read(json!({"metadata": metadata})).unwrap()))
-    };
-    writer.change::<Devices>(version("10")).unwrap();
-    writer.change::<Devices>(version("9")).unwrap();
-    let devices = writer.cluster().store::<Devices>().unwrap();
-    let known = devices.claims().get(&"default".into(), &"a".into()).unwrap();
+    put(&mut writer, object("a", "10", None));
+    put(&mut writer, object("a", "9", None));
+    let known = devices(&writer).claims().get(&"default".into(), &"a".into()).unwrap();
     assert_eq!(&*known.metadata.resource_version, "10");
 }
 
 /// Returns the claim `a` with this uid, version and allocation.
 fn object(uid: &str, version: &str, allocation: Option<&str>) -> Arc<ResourceClaim> {
-    Arc::new(
-        read(json!({
-            "metadata": {
-                "name": "a", "namespace": "default", "uid": uid, "resourceVersion": version,
-            },
-            "status": {"allocation": allocation.map(device)},
-        }))
-        .unwrap(),
-    )
-}
-
-fn delete() -> DeviceEvent {
-    DeviceEvent::DeleteClaim { namespace: "default".into(), name: "a".into(), uid: None }
-}
-
-fn reserve_for(claim: Arc<ResourceClaim>, of: &str) -> DeviceEvent {
-    DeviceEvent::Reserve(vec![InFlight { claim, allocation: Arc::new(device(of)) }])
+    claim_of("a", uid, version, allocation.map(device).as_ref())
 }
 
 /// Applies events, and returns the uid of the claim `a`, and whether gpu-0 is in use.
@@ -216,8 +216,10 @@ fn after(events: impl IntoIterator<Item = DeviceEvent>) -> (Option<String>, bool
     for event in events {
         writer.change::<Devices>(event).unwrap();
     }
-    let claims = writer.cluster().store::<Devices>().unwrap().claims();
-    let uid = claims.get(&"default".into(), &"a".into()).map(|of| of.metadata.uid.to_string());
+    let uid = devices(&writer)
+        .claims()
+        .get(&"default".into(), &"a".into())
+        .map(|of| of.metadata.uid.to_string());
     (uid, is_used(&writer, "gpu-0"))
 }
 
@@ -229,7 +231,7 @@ fn a_late_answer_does_not_restore_a_deleted_claim() {
     ] {
         let put = DeviceEvent::PutClaim(object("1", "1", None));
         let reserve = reserve_for(object("1", "1", None), "gpu-0");
-        assert_eq!(after([put, reserve, delete(), late]), (None, false));
+        assert_eq!(after([put, reserve, delete("a"), late]), (None, false));
     }
 }
 
@@ -254,7 +256,7 @@ fn a_claim_that_is_created_for_a_reservation_is_stored_unless_it_was_deleted() {
     let created = Some("1".to_owned());
     assert_eq!(after([reserve(), allocated()]), (created.clone(), true));
     assert_eq!(after([reserve(), put(), allocated()]), (created, true));
-    assert_eq!(after([reserve(), put(), delete(), allocated()]), (None, false));
+    assert_eq!(after([reserve(), put(), delete("a"), allocated()]), (None, false));
 }
 
 #[test]
@@ -278,8 +280,8 @@ fn an_allocation_that_an_update_replaces_is_no_longer_in_use() {
     let mut writer = writer();
     let mut put = |version: &str, of: Option<&str>| {
         let claim = object("1", version, of);
-        writer.change::<Devices>(DeviceEvent::PutClaim(claim.clone())).unwrap();
-        let was_freed = writer.cluster().store::<Devices>().unwrap().claims().was_freed(&claim);
+        put(&mut writer, claim.clone());
+        let was_freed = devices(&writer).claims().was_freed(&claim);
         (["gpu-0", "gpu-1"].map(|device| is_used(&writer, device)), was_freed)
     };
     assert_eq!(put("1", Some("gpu-0")), ([true, false], false));
@@ -296,21 +298,19 @@ fn a_version_that_freed_nothing_stays_so_after_later_changes() {
     let versions: Vec<Arc<ResourceClaim>> =
         versions.map(|(of, version)| object("1", &version.to_string(), of)).collect();
     let was_freed = |writer: &Writer| {
-        let claims = writer.cluster().store::<Devices>().unwrap().claims();
+        let claims = devices(writer).claims();
         versions.iter().map(|claim| claims.was_freed(claim)).collect::<Vec<bool>>()
     };
     for claim in &versions[..3] {
-        writer.change::<Devices>(DeviceEvent::PutClaim(claim.clone())).unwrap();
+        put(&mut writer, claim.clone());
     }
     // Hints are evaluated later, when the claim may be allocated.
     assert_eq!(was_freed(&writer), [false; 5]);
     for claim in &versions[3..] {
-        writer.change::<Devices>(DeviceEvent::PutClaim(claim.clone())).unwrap();
+        put(&mut writer, claim.clone());
         assert_eq!(was_freed(&writer), [false, false, false, true, false]);
     }
-    let (namespace, name) = ("default".into(), "a".into());
-    let delete = DeviceEvent::DeleteClaim { namespace, name, uid: None };
-    writer.change::<Devices>(delete).unwrap();
+    writer.change::<Devices>(delete("a")).unwrap();
     // It is no longer known which version of a deleted claim freed its devices.
     assert_eq!(was_freed(&writer), [true, true, false, true, true]);
 }
@@ -332,7 +332,7 @@ fn claims_without_uid_are_refused() {
 #[test]
 fn a_claim_that_was_created_again_is_not_reserved_for_the_old_one() {
     let mut writer = writer();
-    writer.change::<Devices>(DeviceEvent::PutClaim(object("2", "2", None))).unwrap();
+    put(&mut writer, object("2", "2", None));
     let refused = writer.change::<Devices>(reserve_for(object("1", "1", None), "gpu-0"));
     let text = "Devices: claim default/a was deleted and created again";
     assert_eq!(refused.unwrap_err().to_string(), text);
@@ -342,17 +342,11 @@ fn a_claim_that_was_created_again_is_not_reserved_for_the_old_one() {
 fn a_deletion_frees_devices_that_were_allocated_or_reserved() {
     let mut writer = writer();
     let freed = |writer: &Writer, name: &str| {
-        let claims = writer.cluster().store::<Devices>().unwrap().claims();
-        claims.was_freed_by_deletion(&"default".into(), &name.into())
+        devices(writer).claims().was_freed_by_deletion(&"default".into(), &name.into())
     };
-    let delete = |name: &str| DeviceEvent::DeleteClaim {
-        namespace: "default".into(),
-        name: name.into(),
-        uid: None,
-    };
-    writer.change::<Devices>(DeviceEvent::PutClaim(claim("a", Some(&device("gpu-0"))))).unwrap();
+    put(&mut writer, claim("a", Some(&device("gpu-0"))));
     for name in ["b", "c"] {
-        writer.change::<Devices>(DeviceEvent::PutClaim(claim(name, None))).unwrap();
+        put(&mut writer, claim(name, None));
     }
     writer.change::<Devices>(reserve("b", "gpu-1")).unwrap();
     for (name, expected) in [("a", true), ("a", false), ("b", true), ("c", false)] {
@@ -366,18 +360,14 @@ fn a_deletion_frees_devices_that_were_allocated_or_reserved() {
 #[test]
 fn a_claim_that_takes_the_name_of_an_allocated_one_frees_its_devices() {
     let mut writer = writer();
-    let put = |writer: &mut Writer, claim: Arc<ResourceClaim>| {
-        writer.change::<Devices>(DeviceEvent::PutClaim(claim.clone())).unwrap();
-        writer.cluster().store::<Devices>().unwrap().claims().was_freed(&claim)
+    let mut was_freed = |uid: &str, allocation: Option<&str>| {
+        let claim = object(uid, "", allocation);
+        put(&mut writer, claim.clone());
+        devices(&writer).claims().was_freed(&claim)
     };
-    let of = |uid: &str, allocation: Option<&AllocationResult>| {
-        let mut claim = ResourceClaim::clone(&claim("a", allocation));
-        claim.metadata.uid = uid.into();
-        Arc::new(claim)
-    };
-    assert!(!put(&mut writer, of("1", Some(&device("gpu-0")))));
-    assert!(put(&mut writer, of("2", None)));
-    assert!(!put(&mut writer, of("3", None)));
+    assert!(!was_freed("1", Some("gpu-0")));
+    assert!(was_freed("2", None));
+    assert!(!was_freed("3", None));
 }
 
 #[test]
@@ -392,8 +382,7 @@ fn the_newest_class_supplies_an_extended_resource() {
         writer.change::<Devices>(DeviceEvent::PutClass(Arc::new(read(class).unwrap()))).unwrap();
     }
     let supplier = |writer: &Writer, resource: &str| {
-        let devices = writer.cluster().store::<Devices>().unwrap();
-        devices.classes().supplier(resource).map(|class| class.name().to_string())
+        devices(writer).classes().supplier(resource).map(|class| class.name().to_string())
     };
     assert_eq!(supplier(&writer, "example.com/gpu").as_deref(), Some("a"));
     let implicit = "deviceclass.resource.kubernetes.io/c";
@@ -409,8 +398,7 @@ fn only_pods_that_are_allocated_devices_concern_the_store() {
     let scalar = pod("b").request("example.com/gpu", Quantity::whole(1)).build();
     let plugin = DynamicResources::new(&Handle::default(), Arc::new(DryRunBackend));
     let concerned = |writer: &Writer, since: Generation| {
-        let cluster = writer.cluster();
-        let devices = cluster.store::<Devices>().unwrap();
+        let (cluster, devices) = (writer.cluster(), devices(writer));
         [&plain, &scalar, &with_claim("c")].map(|pod| {
             assert_eq!(devices.serves(&pod.template), plugin.acts_at_reserve(pod, cluster));
             assert_ne!(devices.serves(&pod.template), plugin.treats_template_alike(pod, cluster));

@@ -73,8 +73,8 @@ struct Checker {
     next_variable: u32,
 }
 
-fn fail<T>(at: usize, message: String) -> Result<T, Fail> {
-    Err(Fail::Type { at, message })
+fn fail<T>(at: usize, message: impl Into<String>) -> Result<T, Fail> {
+    Err(Fail::at(at, message))
 }
 
 fn mismatch<T>(at: usize, expected: &Type, found: &Type) -> Result<T, Fail> {
@@ -314,22 +314,8 @@ impl Checker {
     /// Replaces the parameters of a declaration by variables.
     fn instantiate(&mut self, ty: &Type, fresh: &mut HashMap<u32, Type>) -> Type {
         match ty {
-            Type::Param(letter) => match fresh.get(letter) {
-                Some(known) => known.clone(),
-                None => {
-                    let variable = self.variable();
-                    fresh.insert(*letter, variable.clone());
-                    variable
-                }
-            },
-            Type::List(item) => Type::list(self.instantiate(item, fresh)),
-            Type::Optional(value) => Type::optional(self.instantiate(value, fresh)),
-            Type::Meta(ty) => Type::of(self.instantiate(ty, fresh)),
-            Type::Map(entry) => {
-                let key = self.instantiate(&entry.0, fresh);
-                Type::map(key, self.instantiate(&entry.1, fresh))
-            }
-            other => other.clone(),
+            Type::Param(letter) => fresh.entry(*letter).or_insert_with(|| self.variable()).clone(),
+            other => other.replace(&mut |ty| self.instantiate(ty, fresh)),
         }
     }
 

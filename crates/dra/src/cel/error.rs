@@ -2,39 +2,18 @@
 
 use std::sync::Arc;
 
-/// Why an expression does not compile.
+/// Why an expression does not compile. The texts are those of Kubernetes; one about a place in the text shows it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CompileError {
-    /// The text is not an expression. The message shows where.
-    #[error("compilation failed: {0}")]
-    Syntax(String),
-    /// The types do not fit, or a name is not declared. The message shows where.
-    #[error("compilation failed: {0}")]
-    Type(String),
-    /// The expression cannot yield a boolean.
-    #[error("must evaluate to bool or the unknown type, not {0}")]
-    Output(String),
-    /// A constant is invalid, such as the pattern of a regular expression.
-    #[error("program instantiation failed: {0}")]
-    Constant(String),
-}
+#[error("{0}")]
+pub struct CompileError(String);
 
 /// Why an expression has no verdict for a device. The texts are those of Kubernetes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EvalError {
-    /// The evaluation failed, for example with `no such key: model`.
+    /// The evaluation failed, for example with `no such key: model`, or its result is not a boolean.
     #[error("{0}")]
     Failed(String),
-    /// The result is not a boolean.
-    #[error("CEL result of type {found} could not be converted to bool: {reason}")]
-    NotBool {
-        /// The type of the result.
-        found: String,
-        /// Why it is not converted.
-        reason: String,
-    },
     /// The evaluation cost more than [`COST_LIMIT`](super::COST_LIMIT).
     #[error("operation cancelled: actual cost limit exceeded")]
     CostLimit,
@@ -43,24 +22,29 @@ pub enum EvalError {
 /// A compile error before its position is rendered.
 #[derive(Debug)]
 pub(super) enum Fail {
-    Syntax { at: usize, message: String },
-    Type { at: usize, message: String },
+    /// The text is not an expression, the types do not fit, or a name is not declared.
+    At { at: usize, message: String },
+    /// The expression cannot yield a boolean.
     Output(String),
+    /// A constant is invalid, such as the pattern of a regular expression.
     Constant(String),
 }
 
 impl Fail {
-    pub(super) fn syntax(at: usize, message: String) -> Fail {
-        Fail::Syntax { at, message }
+    pub(super) fn at(at: usize, message: impl Into<String>) -> Fail {
+        Fail::At { at, message: message.into() }
     }
 
     pub(super) fn render(self, source: &str) -> CompileError {
-        match self {
-            Fail::Syntax { at, message } => CompileError::Syntax(locate(source, at, &message)),
-            Fail::Type { at, message } => CompileError::Type(locate(source, at, &message)),
-            Fail::Output(found) => CompileError::Output(found),
-            Fail::Constant(message) => CompileError::Constant(message),
-        }
+        CompileError(match self {
+            Fail::At { at, message } => {
+                format!("compilation failed: {}", locate(source, at, &message))
+            }
+            Fail::Output(found) => {
+                format!("must evaluate to bool or the unknown type, not {found}")
+            }
+            Fail::Constant(message) => format!("program instantiation failed: {message}"),
+        })
     }
 }
 

@@ -7,32 +7,30 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::cost::{self, Rule};
-use super::device::Device;
+use super::device::Given;
 use super::error::{Fault, NO_OVERLOAD};
 use super::functions::Style;
 use super::plan::{Attr, Base, Call, FoldNode, Node, Qualifier, QualifierKey};
 use super::value::{Key, MAX_ITEMS, Map, Value, Work, equal, text_work};
 
-/// A value, or why it failed. Never [`Fault::Cost`].
+/// A value, or why it failed.
 type Outcome<'a> = Result<Value<'a>, Fault>;
-/// The outer error is [`Fault::Cost`].
-type Step<T> = Result<T, Fault>;
 
 /// Runs a program, and returns its value, its cost and its work.
 pub(super) fn run<'a>(
     root: &'a Node,
     slots: usize,
-    device: &'a Device<'a>,
+    device: &'a Given<'a>,
     limit: u64,
-) -> (Result<Value<'a>, Fault>, u64, u64) {
+) -> (Outcome<'a>, u64, u64) {
     let slots = (0..slots).map(|_| Slot::Empty).collect();
     let mut machine = Machine { device, slots, cost: 0, limit, work: Work::new() };
     let result = machine.eval(root);
-    (result.unwrap_or_else(Err), machine.cost, machine.work.spent())
+    (result, machine.cost, machine.work.spent())
 }
 
 struct Machine<'a> {
-    device: &'a Device<'a>,
+    device: &'a Given<'a>,
     slots: Vec<Slot<'a>>,
     cost: u64,
     limit: u64,
@@ -43,11 +41,12 @@ enum Slot<'a> {
     Empty,
     /// An accumulator that is evaluated when it is first read.
     Lazy(&'a Node),
+    /// Never [`Fault::Cost`].
     Set(Outcome<'a>),
 }
 
-/// Keeps an error that can be absorbed in the value.
-fn outcome<'a>(result: Result<Value<'a>, Fault>) -> Step<Outcome<'a>> {
+/// Returns a value or an error that can be absorbed. The outer error is [`Fault::Cost`], which cannot.
+fn absorb<T>(result: Result<T, Fault>) -> Result<Result<T, Fault>, Fault> {
     match result {
         Err(Fault::Cost) => Err(Fault::Cost),
         other => Ok(other),
@@ -55,49 +54,50 @@ fn outcome<'a>(result: Result<Value<'a>, Fault>) -> Step<Outcome<'a>> {
 }
 
 impl<'a> Machine<'a> {
-    fn charge(&mut self, cost: u64) -> Step<()> {
+    fn charge(&mut self, cost: u64) -> Result<(), Fault> {
         self.cost = self.cost.saturating_add(cost);
         if self.cost > self.limit { Err(Fault::Cost) } else { Ok(()) }
     }
 
-    fn eval(&mut self, node: &'a Node) -> Step<Outcome<'a>> {
+    fn eval(&mut self, node: &'a Node) -> Outcome<'a> {
         self.work.step()?;
         match node {
-            Node::Const(value) => Ok(Ok(value.borrow())),
+            Node::Const(value) => Ok(value.borrow()),
             Node::Attr(attr) => self.attr(attr),
             Node::And(terms) => self.logic(terms, false),
             Node::Or(terms) => self.logic(terms, true),
             Node::Equal { sides, negated } => self.equal(sides, *negated),
-            Node::Member(value, set) => Ok(self
-                .eval(value)?
-                .map(|value| Value::Bool(Key::of(&value).is_some_and(|key| set.contains(&key))))),
-            Node::NotStrictlyFalse(value) => {
+            Node::Member(value, set) => {
                 let value = self.eval(value)?;
+                Ok(Value::Bool(Key::of(&value).is_some_and(|key| set.contains(&key))))
+            }
+            Node::NotStrictlyFalse(value) => {
+                let value = absorb(self.eval(value))?;
                 self.charge(1)?;
-                Ok(Ok(Value::Bool(!matches!(value, Ok(Value::Bool(false))))))
+                Ok(Value::Bool(!matches!(value, Ok(Value::Bool(false)))))
             }
             Node::OrElse { sides, unwrap } => match self.eval(&sides[0])? {
-                Ok(Value::Optional(Some(value))) if *unwrap => {
+                Value::Optional(Some(value)) if *unwrap => {
                     self.work.spend(value.clone_work())?;
-                    Ok(Ok(Arc::unwrap_or_clone(value)))
+                    Ok(Arc::unwrap_or_clone(value))
                 }
-                Ok(Value::Optional(None)) => self.eval(&sides[1]),
+                Value::Optional(None) => self.eval(&sides[1]),
                 other => Ok(other),
             },
             Node::Constant(value) => {
                 self.charge(1)?;
-                Ok(Ok(value.borrow()))
+                Ok(value.borrow())
             }
             Node::Call(call) => self.call(call),
             Node::List(items) => {
-                let list = self.list(items)?;
+                let list = absorb(self.list(items))?;
                 self.charge(cost::LIST)?;
-                Ok(list)
+                list
             }
             Node::Map(entries) => {
-                let map = self.map(entries)?;
+                let map = absorb(self.map(entries))?;
                 self.charge(cost::MAP)?;
-                Ok(map)
+                map
             }
             Node::Fold(fold) => self.fold(fold),
             Node::Append(slot, items) => self.append(*slot, items),
@@ -105,53 +105,52 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn attr(&mut self, attr: &'a Attr) -> Step<Outcome<'a>> {
-        let value = self.resolve(attr)?;
+    fn attr(&mut self, attr: &'a Attr) -> Outcome<'a> {
+        let value = absorb(self.resolve(attr))?;
         if attr.test {
-            return Ok(value.map(|value| match value {
+            return value.map(|value| match value {
                 Value::Optional(value) => Value::Bool(value.is_some()),
                 other => other,
-            }));
+            });
         }
         if !matches!(attr.base, Base::Condition(_)) {
             self.charge(1)?;
         }
-        Ok(value)
+        value
     }
 
     /// Reads an attribute without the charge for it, but with those for its qualifiers.
-    fn resolve(&mut self, attr: &'a Attr) -> Step<Outcome<'a>> {
+    fn resolve(&mut self, attr: &'a Attr) -> Outcome<'a> {
         let base = match &attr.base {
-            Base::Device => Ok(Value::Device(self.device)),
+            Base::Device => Value::Device(self.device),
             Base::Variable(slot) => self.variable(*slot)?,
             Base::Node(node) => self.eval(node)?,
             Base::Condition(parts) => {
                 let [condition, then, otherwise] = &**parts;
                 match self.eval(condition)? {
-                    Ok(Value::Bool(true)) => self.branch(then)?,
-                    Ok(Value::Bool(false)) => self.branch(otherwise)?,
-                    Ok(_) => Err(NO_OVERLOAD),
-                    Err(fault) => Err(fault),
+                    Value::Bool(true) => self.branch(then)?,
+                    Value::Bool(false) => self.branch(otherwise)?,
+                    _ => return Err(NO_OVERLOAD),
                 }
             }
         };
-        match base {
-            Ok(value) if !attr.qualifiers.is_empty() => self.qualify(value, &attr.qualifiers),
-            other => Ok(other),
+        match attr.qualifiers.is_empty() {
+            true => Ok(base),
+            false => self.qualify(base, &attr.qualifiers),
         }
     }
 
-    fn branch(&mut self, node: &'a Node) -> Step<Outcome<'a>> {
+    fn branch(&mut self, node: &'a Node) -> Outcome<'a> {
         match node {
             Node::Attr(attr) if !attr.test => self.resolve(attr),
             other => self.eval(other),
         }
     }
 
-    fn qualify(&mut self, mut value: Value<'a>, qualifiers: &'a [Qualifier]) -> Step<Outcome<'a>> {
+    fn qualify(&mut self, mut value: Value<'a>, qualifiers: &'a [Qualifier]) -> Outcome<'a> {
         let mut optional = false;
         match value {
-            Value::Optional(None) => return Ok(Ok(value)),
+            Value::Optional(None) => return Ok(value),
             Value::Optional(Some(inner)) => {
                 self.work.spend(inner.clone_work())?;
                 value = Arc::unwrap_or_clone(inner);
@@ -164,7 +163,7 @@ impl<'a> Machine<'a> {
             let computed;
             let key = match &qualifier.key {
                 QualifierKey::Const(key) => Ok(key),
-                QualifierKey::Node(node) => match self.branch(node)? {
+                QualifierKey::Node(node) => match absorb(self.branch(node))? {
                     Ok(key) => {
                         self.work.spend(key.read_work())?;
                         computed = key;
@@ -188,11 +187,11 @@ impl<'a> Machine<'a> {
                     if !optional {
                         self.charge(1)?;
                     }
-                    return Ok(Err(fault));
+                    return Err(fault);
                 }
             };
             match (found, optional) {
-                (Err(_), true) => return Ok(Ok(Value::Optional(None))),
+                (Err(_), true) => return Ok(Value::Optional(None)),
                 (found, false) if qualifier.test => {
                     self.charge(1)?;
                     value = Value::Bool(found.is_ok());
@@ -204,89 +203,85 @@ impl<'a> Machine<'a> {
                 }
                 (Err(fault), false) => {
                     self.charge(1)?;
-                    return Ok(Err(fault));
+                    return Err(fault);
                 }
             }
         }
-        Ok(Ok(if optional { Value::some(value) } else { value }))
+        Ok(if optional { Value::some(value) } else { value })
     }
 
-    fn variable(&mut self, slot: usize) -> Step<Outcome<'a>> {
+    fn variable(&mut self, slot: usize) -> Outcome<'a> {
         if let Slot::Lazy(init) = self.slots[slot] {
-            let value = self.eval(init)?;
-            self.slots[slot] = Slot::Set(value);
+            self.slots[slot] = Slot::Set(absorb(self.eval(init))?);
         }
-        Ok(match &self.slots[slot] {
+        match &self.slots[slot] {
             Slot::Set(value) => {
                 self.work.spend(value.as_ref().map_or(1, Value::clone_work))?;
                 value.clone()
             }
             Slot::Empty | Slot::Lazy(_) => Err(NO_OVERLOAD),
-        })
+        }
     }
 
     /// `&&` and `||`: the value that decides wins over errors.
-    fn logic(&mut self, terms: &'a [Node; 2], decisive: bool) -> Step<Outcome<'a>> {
+    fn logic(&mut self, terms: &'a [Node; 2], decisive: bool) -> Outcome<'a> {
         let mut failure = None;
         for term in terms {
-            match self.eval(term)? {
-                Ok(Value::Bool(value)) if value == decisive => return Ok(Ok(Value::Bool(value))),
+            match absorb(self.eval(term))? {
+                Ok(Value::Bool(value)) if value == decisive => return Ok(Value::Bool(value)),
                 Ok(Value::Bool(_)) => {}
                 Ok(_) => failure = failure.or(Some(NO_OVERLOAD)),
                 Err(fault) => failure = failure.or(Some(fault)),
             }
         }
-        Ok(failure.map_or(Ok(Value::Bool(!decisive)), Err))
+        failure.map_or(Ok(Value::Bool(!decisive)), Err)
     }
 
-    fn equal(&mut self, sides: &'a [Node; 2], negated: bool) -> Step<Outcome<'a>> {
-        let left = self.eval(&sides[0])?;
-        let right = self.eval(&sides[1])?;
+    fn equal(&mut self, sides: &'a [Node; 2], negated: bool) -> Outcome<'a> {
+        let left = absorb(self.eval(&sides[0]))?;
+        let right = absorb(self.eval(&sides[1]))?;
         let cost = self.sizes(&[left.as_ref().ok(), right.as_ref().ok()], |sides, work| {
             cost::equality(sides[0], sides[1], negated, work)
         })?;
         self.charge(cost)?;
-        let (left, right) = match (left, right) {
-            (Ok(left), Ok(right)) => (left, right),
-            (Err(fault), _) | (_, Err(fault)) => return Ok(Err(fault)),
-        };
-        let result = outcome(equal(&left, &right, &mut self.work).map(Value::Bool))?;
-        Ok(match (result, negated) {
+        let (left, right) = (left?, right?);
+        let result = absorb(equal(&left, &right, &mut self.work))?;
+        match negated {
             // Values that cannot be compared are not equal.
-            (result, true) => Ok(Value::Bool(!matches!(result, Ok(Value::Bool(true))))),
-            (result, false) => result,
-        })
+            true => Ok(Value::Bool(!matches!(result, Ok(true)))),
+            false => result.map(Value::Bool),
+        }
     }
 
-    fn call(&mut self, call: &'a Call) -> Step<Outcome<'a>> {
+    fn call(&mut self, call: &'a Call) -> Outcome<'a> {
         match call.args.as_slice() {
             [] => {
                 self.charge(1)?;
                 self.run(call, &[])
             }
-            [arg] => match self.eval(arg)? {
+            [arg] => match absorb(self.eval(arg))? {
                 Ok(value) => self.run_charged(call, &[value]),
                 Err(fault) => self.failed(call, &[None], fault),
             },
             [left, right] => {
-                let left = match self.eval(left)? {
-                    Err(fault) if !call.eager => return Ok(Err(fault)),
+                let left = match absorb(self.eval(left))? {
+                    Err(fault) if !call.eager => return Err(fault),
                     left => left,
                 };
-                match (left, self.eval(right)?) {
+                match (left, absorb(self.eval(right))?) {
                     (Ok(left), Ok(right)) => self.run_charged(call, &[left, right]),
                     (left, right) => {
                         let args = [left.as_ref().ok(), right.as_ref().ok()];
                         let cost = self.sizes(&args, |args, work| call.rule.before(args, work))?;
                         self.charge(cost + call.rule.after(None))?;
-                        Ok(left.and(right))
+                        left.and(right)
                     }
                 }
             }
             args => {
                 let mut values = Vec::with_capacity(args.len());
                 for arg in args {
-                    match self.eval(arg)? {
+                    match absorb(self.eval(arg))? {
                         Ok(value) => values.push(value),
                         Err(fault) if values.len() + 1 == args.len() => {
                             let mut known: Vec<Option<&Value<'_>>> =
@@ -294,7 +289,7 @@ impl<'a> Machine<'a> {
                             known.push(None);
                             return self.failed(call, &known, fault);
                         }
-                        Err(fault) => return Ok(Err(fault)),
+                        Err(fault) => return Err(fault),
                     }
                 }
                 self.run_charged(call, &values)
@@ -303,23 +298,18 @@ impl<'a> Machine<'a> {
     }
 
     /// Charges for a call whose last argument failed.
-    fn failed(
-        &mut self,
-        call: &'a Call,
-        args: &[Option<&Value<'a>>],
-        fault: Fault,
-    ) -> Step<Outcome<'a>> {
+    fn failed(&mut self, call: &'a Call, args: &[Option<&Value<'a>>], fault: Fault) -> Outcome<'a> {
         let cost = self.sizes(args, |args, work| call.rule.before(args, work))?;
         self.charge(cost + call.rule.after(None))?;
-        Ok(Err(fault))
+        Err(fault)
     }
 
     /// Computes a cost from the sizes of values, of which those of text have to be counted.
     fn sizes(
         &mut self,
         values: &[Option<&Value<'_>>],
-        cost: impl FnOnce(&[Option<&Value<'_>>], &mut Work) -> Step<u64>,
-    ) -> Step<u64> {
+        cost: impl FnOnce(&[Option<&Value<'_>>], &mut Work) -> Result<u64, Fault>,
+    ) -> Result<u64, Fault> {
         for value in values.iter().flatten() {
             if let Value::Str(text) = value {
                 self.work.spend(text_work(text.len()))?;
@@ -328,7 +318,7 @@ impl<'a> Machine<'a> {
         cost(values, &mut self.work)
     }
 
-    fn run_charged(&mut self, call: &'a Call, args: &[Value<'a>]) -> Step<Outcome<'a>> {
+    fn run_charged(&mut self, call: &'a Call, args: &[Value<'a>]) -> Outcome<'a> {
         for arg in args {
             self.work.spend(arg.read_work())?;
         }
@@ -343,61 +333,51 @@ impl<'a> Machine<'a> {
             }
         };
         self.charge(cost)?;
-        let result = self.run(call, args)?;
+        let result = absorb(self.run(call, args))?;
         if let Ok(result) = &result {
             self.work.spend(result.read_work())?;
         }
         self.charge(call.rule.after(result.as_ref().ok()))?;
-        Ok(result)
+        result
     }
 
-    fn run(&mut self, call: &'a Call, args: &[Value<'a>]) -> Step<Outcome<'a>> {
+    fn run(&mut self, call: &'a Call, args: &[Value<'a>]) -> Outcome<'a> {
         let result = match &call.regex {
             Some(pattern) => super::functions::search(call.name, pattern, args, &mut self.work),
             None => call.run.run(args, &mut self.work),
         };
-        Ok(match result {
-            Err(Fault::Cost) => return Err(Fault::Cost),
+        match result {
             Err(Fault::Overload) => Err(no_overload(call, args)),
             other => other,
-        })
+        }
     }
 
-    fn list(&mut self, items: &'a [(Node, bool)]) -> Step<Outcome<'a>> {
+    fn list(&mut self, items: &'a [(Node, bool)]) -> Outcome<'a> {
         let mut values = Vec::with_capacity(items.len());
         for (item, optional) in items {
             match (self.eval(item)?, *optional) {
-                (Err(fault), _) => return Ok(Err(fault)),
-                (Ok(value), false) => values.push(value),
-                (Ok(Value::Optional(value)), true) => {
+                (value, false) => values.push(value),
+                (Value::Optional(value), true) => {
                     values.extend(value.map(Arc::unwrap_or_clone));
                 }
-                (Ok(value), true) => {
+                (value, true) => {
                     let text = super::functions::display(&value);
-                    return Ok(Err(Fault::text(format!(
+                    return Err(Fault::text(format!(
                         "cannot initialize optional list element from non-optional value {text}"
-                    ))));
+                    )));
                 }
             }
         }
-        Ok(Ok(Value::list(values)))
+        Ok(Value::list(values))
     }
 
-    fn map(&mut self, entries: &'a [(Node, Node, bool)]) -> Step<Outcome<'a>> {
+    fn map(&mut self, entries: &'a [(Node, Node, bool)]) -> Outcome<'a> {
         let mut map = Map::new();
         for (key, value, optional) in entries {
-            let key = match self.eval(key)? {
-                Ok(key) => key,
-                Err(fault) => return Ok(Err(fault)),
-            };
-            let value = match self.eval(value)? {
-                Ok(value) => value,
-                Err(fault) => return Ok(Err(fault)),
-            };
+            let key = self.eval(key)?;
+            let value = self.eval(value)?;
             self.work.spend(key.clone_work())?;
-            let Some(index) = Key::owned(&key) else {
-                return Ok(Err(Fault::Fixed("unsupported key type")));
-            };
+            let index = Key::owned(&key).ok_or(Fault::Fixed("unsupported key type"))?;
             match (value, *optional) {
                 (Value::Optional(None), true) => {
                     map.remove(&index);
@@ -408,23 +388,20 @@ impl<'a> Machine<'a> {
                 (value, true) => {
                     let (key, value) =
                         (super::functions::display(&key), super::functions::display(&value));
-                    return Ok(Err(Fault::text(format!(
+                    return Err(Fault::text(format!(
                         "cannot initialize optional entry '{key}' from non-optional value {value}"
-                    ))));
+                    )));
                 }
                 (value, false) => {
                     map.insert(index, (key, value));
                 }
             }
         }
-        Ok(Ok(Value::Map(Arc::new(map))))
+        Ok(Value::Map(Arc::new(map)))
     }
 
-    fn fold(&mut self, fold: &'a FoldNode) -> Step<Outcome<'a>> {
-        let range = match self.eval(&fold.range)? {
-            Ok(range) => range,
-            Err(fault) => return Ok(Err(fault)),
-        };
+    fn fold(&mut self, fold: &'a FoldNode) -> Outcome<'a> {
+        let range = self.eval(&fold.range)?;
         self.slots[fold.accu] = Slot::Lazy(&fold.init);
         match &range {
             Value::List(items) => {
@@ -450,83 +427,77 @@ impl<'a> Machine<'a> {
                 }
                 None => {
                     let ty = go_type(other);
-                    return Ok(Err(Fault::text(if fold.iter2.is_some() {
+                    return Err(Fault::text(if fold.iter2.is_some() {
                         format!("unsupported comprehension range type: {ty}")
                     } else {
                         format!("got '{ty}', expected iterable type")
-                    })));
+                    }));
                 }
             },
         }
-        let result = self.eval(&fold.result)?;
+        let result = self.eval(&fold.result);
         self.slots[fold.accu] = Slot::Empty;
-        Ok(result)
+        result
     }
 
-    fn entries(&mut self, value: &Value<'a>) -> Step<Option<Vec<(Value<'a>, Value<'a>)>>> {
+    fn entries(&mut self, value: &Value<'a>) -> Result<Option<Vec<(Value<'a>, Value<'a>)>>, Fault> {
         self.work.spend(value.read_work())?;
         Ok(value.entries())
     }
 
     /// Runs a step of a comprehension, and returns `false` if its condition does not hold.
-    fn iterate(&mut self, fold: &'a FoldNode, first: Value<'a>, second: Value<'a>) -> Step<bool> {
+    fn iterate(
+        &mut self,
+        fold: &'a FoldNode,
+        first: Value<'a>,
+        second: Value<'a>,
+    ) -> Result<bool, Fault> {
         self.slots[fold.iter] = Slot::Set(Ok(first));
         if let Some(slot) = fold.iter2 {
             self.slots[slot] = Slot::Set(Ok(second));
         }
-        if let Ok(Value::Bool(false)) = self.eval(&fold.cond)? {
+        if let Ok(Value::Bool(false)) = absorb(self.eval(&fold.cond))? {
             return Ok(false);
         }
-        let value = self.eval(&fold.step)?;
-        self.slots[fold.accu] = Slot::Set(value);
+        self.slots[fold.accu] = Slot::Set(absorb(self.eval(&fold.step))?);
         Ok(true)
     }
 
     /// Takes an accumulator out of its slot, so that it can be changed in place.
-    fn take(&mut self, slot: usize) -> Step<Outcome<'a>> {
+    fn take(&mut self, slot: usize) -> Outcome<'a> {
         self.charge(1)?;
         match std::mem::replace(&mut self.slots[slot], Slot::Empty) {
-            Slot::Set(value) => Ok(value),
+            Slot::Set(value) => value,
             Slot::Lazy(init) => self.eval(init),
-            Slot::Empty => Ok(Err(NO_OVERLOAD)),
+            Slot::Empty => Err(NO_OVERLOAD),
         }
     }
 
-    fn append(&mut self, slot: usize, items: &'a Node) -> Step<Outcome<'a>> {
-        let list = self.take(slot)?;
-        let items = self.eval(items)?;
+    fn append(&mut self, slot: usize, items: &'a Node) -> Outcome<'a> {
+        let list = absorb(self.take(slot))?;
+        let items = absorb(self.eval(items))?;
         self.charge(1)?;
-        match (list, items) {
-            (Ok(Value::List(mut list)), Ok(Value::List(items))) => {
-                if list.len() + items.len() > MAX_ITEMS {
-                    return Err(Fault::Cost);
-                }
-                self.work.spend(items.iter().map(Value::clone_work).sum())?;
-                Arc::make_mut(&mut list).extend(items.iter().cloned());
-                Ok(Ok(Value::List(list)))
-            }
-            (Err(fault), _) | (Ok(_), Err(fault)) => Ok(Err(fault)),
-            (Ok(_), Ok(_)) => Ok(Err(NO_OVERLOAD)),
+        let (Value::List(mut list), Value::List(items)) = (list?, items?) else {
+            return Err(NO_OVERLOAD);
+        };
+        if list.len() + items.len() > MAX_ITEMS {
+            return Err(Fault::Cost);
         }
+        self.work.spend(items.iter().map(Value::clone_work).sum())?;
+        Arc::make_mut(&mut list).extend(items.iter().cloned());
+        Ok(Value::List(list))
     }
 
-    fn insert(&mut self, slot: usize, entry: &'a [Node; 2]) -> Step<Outcome<'a>> {
-        let map = match self.take(slot)? {
-            Ok(map) => map,
-            Err(fault) => return Ok(Err(fault)),
-        };
-        let key = match self.eval(&entry[0])? {
-            Ok(key) => key,
-            Err(fault) => return Ok(Err(fault)),
-        };
-        let value = self.eval(&entry[1])?;
+    fn insert(&mut self, slot: usize, entry: &'a [Node; 2]) -> Outcome<'a> {
+        let map = self.take(slot)?;
+        let key = self.eval(&entry[0])?;
+        let value = absorb(self.eval(&entry[1]))?;
         self.charge(1)?;
-        let (Value::Map(mut map), Ok(value)) = (map, value.as_ref()) else {
-            return Ok(value.and(Err(NO_OVERLOAD)));
-        };
+        let value = value?;
+        let Value::Map(mut map) = map else { return Err(NO_OVERLOAD) };
         self.work.spend(key.clone_work() + value.clone_work())?;
-        let added = vec![(key, value.clone())];
-        outcome(super::functions::insert(Arc::make_mut(&mut map), added).map(|()| Value::Map(map)))
+        super::functions::insert(Arc::make_mut(&mut map), vec![(key, value)])?;
+        Ok(Value::Map(map))
     }
 }
 

@@ -89,7 +89,7 @@ impl<'t> Lexer<'t> {
             }
             None => {
                 let unknown = self.rest().chars().next().unwrap_or_default();
-                Err(Fail::syntax(
+                Err(Fail::at(
                     self.at,
                     format!("Syntax error: token recognition error at: '{unknown}'"),
                 ))
@@ -141,7 +141,7 @@ impl<'t> Lexer<'t> {
         let triple = rest.starts_with(&mark.repeat(3));
         let mark = &rest[..if triple { 3 } else { 1 }];
         let unclosed =
-            || Fail::syntax(start, format!("Syntax error: token recognition error at: '{mark}'"));
+            || Fail::at(start, format!("Syntax error: token recognition error at: '{mark}'"));
         let body = &rest[mark.len()..];
         let mut end = 0;
         loop {
@@ -168,7 +168,7 @@ impl<'t> Lexer<'t> {
         }
         String::from_utf8(bytes)
             .map(Token::Str)
-            .map_err(|_| Fail::syntax(start, "invalid unicode code point".to_owned()))
+            .map_err(|_| Fail::at(start, "invalid unicode code point"))
     }
 }
 
@@ -182,7 +182,7 @@ fn quote(rest: &[u8]) -> Option<(bool, bool, usize)> {
 }
 
 fn unescape(text: &str, is_bytes: bool, at: usize) -> Result<Vec<u8>, Fail> {
-    let fail = |what: &str| Fail::syntax(at, what.to_owned());
+    let fail = |what: &str| Fail::at(at, what.to_owned());
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some(c) = rest.chars().next() {

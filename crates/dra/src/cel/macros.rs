@@ -25,7 +25,7 @@ pub(super) fn function(
         Some((_, Kind::Select { operand, field, test: false })) => {
             nodes.make(at, Kind::Select { operand, field, test: true })
         }
-        Some((at, _)) => Err(Fail::syntax(at, "invalid argument to has() macro".to_owned())),
+        Some((at, _)) => Err(Fail::at(at, "invalid argument to has() macro")),
         None => nodes.call(at, name, args),
     }
 }
@@ -108,14 +108,14 @@ impl Macros<'_> {
     fn variable(&self, arg: &Expr) -> Result<String, Fail> {
         match &arg.kind {
             Kind::Ident(name) => Ok(name.clone()),
-            _ => Err(Fail::syntax(arg.at, "argument must be a simple name".to_owned())),
+            _ => Err(Fail::at(arg.at, "argument must be a simple name")),
         }
     }
 
     fn variables(&self, key: &Expr, value: &Expr) -> Result<Variables, Fail> {
         let (first, second) = (self.variable(key)?, self.variable(value)?);
         if first == second {
-            return Err(Fail::syntax(value.at, format!("duplicate variable name: {first}")));
+            return Err(Fail::at(value.at, format!("duplicate variable name: {first}")));
         }
         Ok((first, Some(second)))
     }

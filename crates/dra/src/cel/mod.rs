@@ -24,14 +24,16 @@
 //! # Example
 //!
 //! ```
-//! use portolan_dra::cel::{Attribute, Device, Program};
+//! use portolan_dra::cel::Program;
+//! use portolan_dra::model::{Attribute, Device};
 //!
 //! let program = Program::compile(r#"device.attributes["gpu.example.com"].model == "a100""#)?;
-//! let device = Device::new("gpu.example.com").attribute("model", Attribute::String("a100"));
-//! assert_eq!(program.matches(&device), Ok(true));
+//! let mut device = Device::default();
+//! let missing = program.matches("gpu.example.com", &device).unwrap_err();
+//! assert_eq!(missing.to_string(), "no such key: model");
 //!
-//! let bare = Device::new("gpu.example.com");
-//! assert_eq!(program.matches(&bare).unwrap_err().to_string(), "no such key: model");
+//! device.attributes.insert("model".into(), Attribute::String("a100".into()));
+//! assert_eq!(program.matches("gpu.example.com", &device), Ok(true));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -56,10 +58,11 @@ mod url;
 mod value;
 mod version;
 
-pub use device::{Attribute, Device};
 pub use error::{CompileError, EvalError};
-pub use version::{Version, VersionError};
 
+use crate::model::Device;
+
+use device::Given;
 use plan::Node;
 use value::Value;
 
@@ -101,49 +104,58 @@ impl Program {
         compile().map_err(|fail: error::Fail| fail.render(expression))
     }
 
-    /// Returns whether the device matches.
+    /// Returns whether the device of a driver matches.
     ///
     /// # Errors
     ///
     /// Returns an error if the evaluation fails, its result is not a boolean, or it costs more than [`COST_LIMIT`].
-    pub fn matches(&self, device: &Device<'_>) -> Result<bool, EvalError> {
-        self.evaluate(device).result
+    pub fn matches(&self, driver: &str, device: &Device) -> Result<bool, EvalError> {
+        self.evaluate(driver, device).result
     }
 
-    /// Returns whether the device matches, and what the evaluation cost.
+    /// Returns whether the device of a driver matches, and what the evaluation cost.
     #[must_use]
-    pub fn evaluate(&self, device: &Device<'_>) -> Evaluation {
-        let (result, cost, work) = eval::run(&self.root, self.slots, device, COST_LIMIT);
+    pub fn evaluate(&self, driver: &str, device: &Device) -> Evaluation {
+        let given = Given { driver, device };
+        if let Err(fault) = given.check() {
+            return Evaluation { result: Err(fault.into()), cost: 0, work: 0 };
+        }
+        let (result, cost, work) = eval::run(&self.root, self.slots, &given, COST_LIMIT);
         Evaluation { result: result.map_err(EvalError::from).and_then(boolean), cost, work }
     }
 }
 
 /// Converts the result of an expression, with the texts of cel-go for what is not a boolean.
 fn boolean(value: Value<'_>) -> Result<bool, EvalError> {
+    let found = value.type_name();
     let reason = match &value {
         Value::Bool(value) => return Ok(*value),
         Value::Optional(Some(inner)) => return boolean((**inner).clone()),
+        Value::Optional(None) => "optional.none() dereference".to_owned(),
         Value::Int(_) | Value::Uint(_) => {
-            format!("unsupported type conversion from '{}' to bool", value.type_name())
+            format!("unsupported type conversion from '{found}' to bool")
         }
         Value::Str(_) => "unsupported native conversion from string to 'bool'".to_owned(),
-        Value::Double(_) => "type conversion error from Double to 'bool'".to_owned(),
-        Value::Bytes(_) => "type conversion error from Bytes to 'bool'".to_owned(),
-        Value::Null => "type conversion error from 'null_type' to 'bool'".to_owned(),
-        Value::Optional(None) => "optional.none() dereference".to_owned(),
-        Value::List(_) => "type conversion error from list to 'bool'".to_owned(),
         Value::Type(_) => "type conversion not supported for 'type'".to_owned(),
-        Value::Duration(_) => "type conversion error from 'Duration' to 'bool'".to_owned(),
-        Value::Timestamp(_) => "type conversion error from 'Timestamp' to 'bool'".to_owned(),
-        Value::Quantity(_) => "type conversion error from 'Quantity' to 'bool'".to_owned(),
-        Value::Version(_) => "type conversion error from 'Semver' to 'bool'".to_owned(),
-        Value::Ip(_) => "type conversion error from 'IP' to 'bool'".to_owned(),
-        Value::Cidr(_) => "type conversion error from 'CIDR' to 'bool'".to_owned(),
-        Value::Url(_) => "type conversion error from 'URL' to 'bool'".to_owned(),
-        Value::Format(_) => "type conversion error from 'Format' to 'bool'".to_owned(),
-        Value::Map(_) | Value::Device(_) | Value::Domains(..) | Value::Domain(..) => {
-            "type conversion error from map to 'bool'".to_owned()
+        other => {
+            let name = match other {
+                Value::Double(_) => "Double",
+                Value::Bytes(_) => "Bytes",
+                Value::Null => "'null_type'",
+                Value::List(_) => "list",
+                Value::Duration(_) => "'Duration'",
+                Value::Timestamp(_) => "'Timestamp'",
+                Value::Quantity(_) => "'Quantity'",
+                Value::Version(_) => "'Semver'",
+                Value::Ip(_) => "'IP'",
+                Value::Cidr(_) => "'CIDR'",
+                Value::Url(_) => "'URL'",
+                Value::Format(_) => "'Format'",
+                _ => "map",
+            };
+            format!("type conversion error from {name} to 'bool'")
         }
     };
-    Err(EvalError::NotBool { found: value.type_name().to_owned(), reason })
+    let reason = format!("CEL result of type {found} could not be converted to bool: {reason}");
+    Err(EvalError::Failed(reason))
 }

@@ -43,7 +43,7 @@ pub(super) struct Parsed {
 
 pub(super) fn parse(text: &str) -> Result<Parsed, Fail> {
     if text.len() > MAX_LENGTH {
-        return Err(Fail::syntax(0, format!("expression is longer than {MAX_LENGTH} bytes")));
+        return Err(Fail::at(0, format!("expression is longer than {MAX_LENGTH} bytes")));
     }
     let mut parser = Parser { tokens: tokens(text)?, next: 0, nesting: 0, nodes: Nodes { ids: 0 } };
     let root = parser.expression()?;
@@ -67,10 +67,7 @@ impl Nodes {
         expr.children(&mut |child| depth = depth.max(child.depth));
         expr.depth = depth + 1;
         if expr.depth > MAX_DEPTH {
-            return Err(Fail::syntax(
-                at,
-                format!("expression recursion limit exceeded: {MAX_DEPTH}"),
-            ));
+            return Err(Fail::at(at, format!("expression recursion limit exceeded: {MAX_DEPTH}")));
         }
         Ok(expr)
     }
@@ -103,9 +100,7 @@ impl Nodes {
         let mut copy = expr.clone();
         self.renumber(&mut copy);
         match self.ids > MAX_NODES {
-            true => {
-                Err(Fail::syntax(expr.at, format!("expression has more than {MAX_NODES} nodes")))
-            }
+            true => Err(Fail::at(expr.at, format!("expression has more than {MAX_NODES} nodes"))),
             false => Ok(copy),
         }
     }
@@ -178,7 +173,7 @@ impl Parser {
             Token::Bytes(_) => "bytes".to_owned(),
             Token::Sign(sign) => (*sign).to_owned(),
         };
-        Fail::syntax(
+        Fail::at(
             self.at(),
             format!("Syntax error: mismatched input '{found}' expecting {expected}"),
         )
@@ -186,7 +181,7 @@ impl Parser {
 
     fn nested<T>(&mut self, parse: impl FnOnce(&mut Parser) -> Result<T, Fail>) -> Result<T, Fail> {
         if self.nesting >= MAX_NESTING {
-            return Err(Fail::syntax(
+            return Err(Fail::at(
                 self.at(),
                 format!("expression recursion limit exceeded: {MAX_NESTING}"),
             ));
@@ -359,7 +354,7 @@ impl Parser {
         if let Token::Ident(name) = self.peek().clone() {
             self.take();
             if RESERVED.contains(&name.as_str()) {
-                return Err(Fail::syntax(at, format!("reserved identifier: {name}")));
+                return Err(Fail::at(at, format!("reserved identifier: {name}")));
             }
             let call_at = self.at();
             if self.accept("(") {
@@ -367,10 +362,7 @@ impl Parser {
                 return macros::function(&mut self.nodes, call_at, &name, args);
             }
             if *self.peek() == Token::Sign("{") {
-                return Err(Fail::syntax(
-                    self.at(),
-                    "message literals are not supported".to_owned(),
-                ));
+                return Err(Fail::at(self.at(), "message literals are not supported"));
             }
             return self.nodes.ident(at, &name);
         }
@@ -414,7 +406,7 @@ impl Parser {
             _ => return Err(self.unexpected("an operand")),
         };
         self.take();
-        value.map_err(|kind| Fail::syntax(at, format!("invalid {kind} literal")))
+        value.map_err(|kind| Fail::at(at, format!("invalid {kind} literal")))
     }
 
     /// The rest of a list literal, which may end with a comma.

@@ -84,7 +84,7 @@ impl Type {
     }
 
     /// Returns the type with its parameters replaced.
-    fn replace(&self, by: &mut dyn FnMut(&Type) -> Type) -> Type {
+    pub(super) fn replace(&self, by: &mut dyn FnMut(&Type) -> Type) -> Type {
         match self {
             Type::List(item) => Type::list(by(item)),
             Type::Map(entry) => Type::map(by(&entry.0), by(&entry.1)),

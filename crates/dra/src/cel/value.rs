@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::amount::Amount;
-use super::device::{Attribute, Device};
+use super::device::{Field, Given};
 use super::error::{Fault, NO_OVERLOAD};
 use super::format::Format;
 use super::net::{Cidr, Ip};
@@ -40,18 +40,11 @@ pub(super) enum Value<'a> {
     Cidr(Cidr),
     Url(Arc<Url>),
     Format(&'static Format),
-    Device(&'a Device<'a>),
+    Device(&'a Given<'a>),
     /// `device.attributes` or `device.capacity`.
-    Domains(Field, &'a Device<'a>),
+    Domains(Field, &'a Given<'a>),
     /// The values of one domain.
-    Domain(Field, &'a Device<'a>, Cow<'a, str>),
-}
-
-/// The two maps of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Field {
-    Attributes,
-    Capacity,
+    Domain(Field, &'a Given<'a>, Cow<'a, str>),
 }
 
 pub(super) type Map<'a> = BTreeMap<Key<'a>, (Value<'a>, Value<'a>)>;
@@ -199,43 +192,26 @@ impl<'a> Value<'a> {
             Value::List(items) => items.len(),
             Value::Map(map) => map.len(),
             Value::Device(_) => 4,
-            Value::Domains(Field::Attributes, device) => device.attributes.domains().count(),
-            Value::Domains(Field::Capacity, device) => device.capacities.domains().count(),
-            Value::Domain(Field::Attributes, device, domain) => {
-                device.attributes.of_domain(domain).count()
-            }
-            Value::Domain(Field::Capacity, device, domain) => {
-                device.capacities.of_domain(domain).count()
-            }
+            Value::Domains(field, device) => device.domains(*field).len(),
+            Value::Domain(field, device, domain) => device.of_domain(*field, domain).count(),
             _ => return None,
         })
     }
 
     /// Returns the entries if the value is a map.
     pub(super) fn entries(&self) -> Option<Vec<(Value<'a>, Value<'a>)>> {
-        let domain = |field, device, domain| Value::Domain(field, device, Cow::Borrowed(domain));
         Some(match self {
             Value::Map(map) => map.values().cloned().collect(),
-            Value::Domains(field @ Field::Attributes, device) => device
-                .attributes
-                .domains()
-                .map(|name| (Value::str(name), domain(*field, *device, name)))
-                .collect(),
-            Value::Domains(field @ Field::Capacity, device) => device
-                .capacities
-                .domains()
-                .map(|name| (Value::str(name), domain(*field, *device, name)))
-                .collect(),
-            Value::Domain(Field::Attributes, device, domain) => device
-                .attributes
-                .of_domain(domain)
-                .map(|(name, value)| (Value::str(name), (*value).into()))
-                .collect(),
-            Value::Domain(Field::Capacity, device, domain) => device
-                .capacities
-                .of_domain(domain)
-                .map(|(name, value)| (Value::str(name), Value::Quantity(Amount::canonical(*value))))
-                .collect(),
+            Value::Domains(field, device) => {
+                let of = |name: &'a str| {
+                    (Value::str(name), Value::Domain(*field, device, Cow::Borrowed(name)))
+                };
+                device.domains(*field).into_iter().map(of).collect()
+            }
+            Value::Domain(field, device, domain) => {
+                let values = device.of_domain(*field, domain);
+                values.map(|(name, value)| (Value::str(name), value)).collect()
+            }
             Value::Device(_) => ["driver", "allowMultipleAllocations", "attributes", "capacity"]
                 .into_iter()
                 .filter_map(|name| Some((Value::str(name), self.field(name)?)))
@@ -247,19 +223,13 @@ impl<'a> Value<'a> {
     /// Looks a name up in a map. Domains of a device that do not exist are empty maps, as Kubernetes has it.
     pub(super) fn field(&self, name: &str) -> Option<Value<'a>> {
         match self {
-            Value::Domain(Field::Attributes, device, domain) => {
-                device.attributes.get(domain, name).map(|value| (*value).into())
-            }
-            Value::Domain(Field::Capacity, device, domain) => device
-                .capacities
-                .get(domain, name)
-                .map(|value| Value::Quantity(Amount::canonical(*value))),
+            Value::Domain(field, device, domain) => device.get(*field, domain, name),
             Value::Domains(field, device) => {
                 Some(Value::Domain(*field, device, Cow::Owned(name.to_owned())))
             }
             Value::Device(device) => match name {
                 "driver" => Some(Value::str(device.driver)),
-                "allowMultipleAllocations" => Some(Value::Bool(device.allow_multiple_allocations)),
+                "allowMultipleAllocations" => Some(Value::Bool(device.device.is_shared())),
                 "attributes" => Some(Value::Domains(Field::Attributes, device)),
                 "capacity" => Some(Value::Domains(Field::Capacity, device)),
                 _ => None,
@@ -285,27 +255,13 @@ impl<'a> Value<'a> {
     /// Returns whether a map has a key, or nothing if the value is not a map.
     pub(super) fn has_key(&self, key: &Value<'_>) -> Option<bool> {
         Some(match (self, key) {
-            (Value::Domains(Field::Attributes, device), Value::Str(domain)) => {
-                device.attributes.has_domain(domain)
-            }
-            (Value::Domains(Field::Capacity, device), Value::Str(domain)) => {
-                device.capacities.has_domain(domain)
+            (Value::Domains(field, device), Value::Str(domain)) => {
+                device.has_domain(*field, domain)
             }
             (Value::Domains(..), _) => false,
             (Value::Map(_) | Value::Domain(..) | Value::Device(_), key) => self.find(key).is_some(),
             _ => return None,
         })
-    }
-}
-
-impl<'a> From<Attribute<'a>> for Value<'a> {
-    fn from(attribute: Attribute<'a>) -> Value<'a> {
-        match attribute {
-            Attribute::Bool(value) => Value::Bool(value),
-            Attribute::Int(value) => Value::Int(value),
-            Attribute::String(value) => Value::Str(Cow::Borrowed(value)),
-            Attribute::Version(value) => Value::Version(Cow::Borrowed(value)),
-        }
     }
 }
 
@@ -363,7 +319,7 @@ fn compare_numbers(a: &Value<'_>, b: &Value<'_>) -> Option<Ordering> {
     }
 }
 
-fn is_number(value: &Value<'_>) -> bool {
+pub(super) fn is_number(value: &Value<'_>) -> bool {
     matches!(value, Value::Int(_) | Value::Uint(_) | Value::Double(_))
 }
 

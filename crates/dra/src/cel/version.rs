@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 /// A semantic version, such as `1.2.3-rc.1+build5`. Comparison ignores the build metadata, as SemVer 2.0 demands.
 #[derive(Clone, Debug)]
-pub struct Version {
+pub(super) struct Version {
     pub(super) numbers: [u64; 3],
     pre_release: Vec<Identifier>,
 }
@@ -13,7 +13,7 @@ pub struct Version {
 /// The error for text that is not a semantic version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct VersionError(String);
+pub(super) struct VersionError(String);
 
 /// A part of a pre-release. Numbers sort below words.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -6,11 +6,11 @@ use super::super::error::Fault;
 use super::super::net::Ip;
 use super::super::time::{Timestamp, format_duration, parse_duration};
 use super::super::value::Value;
-use super::{Declaration, guarded, operator};
+use super::{Declaration, guarded, one, operator};
 
 pub(super) const FUNCTIONS: &[Declaration] = &[
-    operator("dyn", identity, &[("to_dyn", "A -> dyn")]),
-    operator("type", type_of, &[("type", "A -> type(A)")]),
+    operator("dyn", |args| one(args).cloned(), &[("to_dyn", "A -> dyn")]),
+    operator("type", |args| Ok(Value::Type(one(args)?.type_name())), &[("type", "A -> type(A)")]),
     guarded(
         "bool",
         to_bool,
@@ -91,14 +91,6 @@ pub(super) const FUNCTIONS: &[Declaration] = &[
 
 fn failed(from: &str, to: &str) -> Fault {
     Fault::text(format!("type conversion error from '{from}' to '{to}'"))
-}
-
-fn identity<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    args.first().cloned().ok_or(Fault::Overload)
-}
-
-fn type_of<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    args.first().map(|value| Value::Type(value.type_name())).ok_or(Fault::Overload)
 }
 
 fn to_bool<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
@@ -195,7 +187,7 @@ fn to_timestamp<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
 }
 
 fn to_string<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    let [value] = args else { return Err(Fault::Overload) };
+    let value = one(args)?;
     Ok(Value::Str(match value {
         Value::Str(text) => text.clone(),
         Value::Bytes(bytes) => match std::str::from_utf8(bytes) {

@@ -12,19 +12,43 @@ use super::super::net::{Cidr, Ip};
 use super::super::url::Url;
 use super::super::value::{Key, Map, Value, Work, equal};
 use super::super::version::Version;
-use super::{Declaration, Style, deep, guarded};
+use super::{Declaration, deep, guarded, one_text};
 
 pub(super) const FUNCTIONS: &[Declaration] = &[
-    guarded("quantity", quantity, &[("string_to_quantity", "string -> Quantity")]),
+    guarded(
+        "quantity",
+        |args| Amount::parse(one_text(args)?).map(Value::Quantity).map_err(Fault::Fixed),
+        &[("string_to_quantity", "string -> Quantity")],
+    ),
     guarded(
         "isQuantity",
-        |args| is_valid(args, |text| Amount::parse(text).is_ok()),
+        |args| Ok(Value::Bool(Amount::parse(one_text(args)?).is_ok())),
         &[("is_quantity_string", "string -> bool")],
     ),
-    guarded("sign", sign, &[("quantity_sign", "Quantity -> int")]),
-    guarded("asInteger", as_integer, &[("quantity_get_int", "Quantity.() -> int")]),
-    guarded("isInteger", is_integer, &[("quantity_is_integer", "Quantity.() -> bool")]),
-    guarded("asApproximateFloat", as_float, &[("quantity_get_float", "Quantity.() -> double")]),
+    guarded(
+        "sign",
+        // -1, 0 or 1.
+        |args| Ok(Value::Int(quantity(args)?.quantity.nanos().signum() as i64)),
+        &[("quantity_sign", "Quantity -> int")],
+    ),
+    guarded(
+        "asInteger",
+        |args| {
+            let integer = quantity(args)?.integer().map(Value::Int);
+            integer.ok_or(Fault::Fixed("cannot convert value to integer"))
+        },
+        &[("quantity_get_int", "Quantity.() -> int")],
+    ),
+    guarded(
+        "isInteger",
+        |args| Ok(Value::Bool(quantity(args)?.integer().is_some())),
+        &[("quantity_is_integer", "Quantity.() -> bool")],
+    ),
+    guarded(
+        "asApproximateFloat",
+        |args| Ok(Value::Double(quantity(args)?.float())),
+        &[("quantity_get_float", "Quantity.() -> double")],
+    ),
     guarded(
         "add",
         |args| arithmetic(args, Amount::add),
@@ -67,7 +91,7 @@ pub(super) const FUNCTIONS: &[Declaration] = &[
     ),
     guarded(
         "semver",
-        semver,
+        |args| Ok(Value::Version(Cow::Owned(parse_version(args)??))),
         &[
             ("string_to_semver", "string -> Semver"),
             ("string_bool_to_semver", "string, bool -> Semver"),
@@ -87,40 +111,48 @@ pub(super) const FUNCTIONS: &[Declaration] = &[
     guarded("ip", ip, &[("string_to_ip", "string -> IP"), ("cidr_ip", "CIDR.() -> IP")]),
     guarded(
         "isIP",
-        |args| is_valid(args, |text| Ip::parse(text).is_ok()),
+        |args| Ok(Value::Bool(Ip::parse(one_text(args)?).is_ok())),
         &[("is_ip", "string -> bool")],
     ),
     guarded("ip.isCanonical", is_canonical, &[("ip_is_canonical", "string -> bool")]),
-    guarded("family", family, &[("ip_family", "IP.() -> int")]),
+    guarded(
+        "family",
+        |args| Ok(Value::Int(if address(args)?.0.is_ipv4() { 4 } else { 6 })),
+        &[("ip_family", "IP.() -> int")],
+    ),
     guarded(
         "isUnspecified",
-        |args| address(args, |ip| ip.0.is_unspecified()),
+        |args| Ok(Value::Bool(address(args)?.0.is_unspecified())),
         &[("ip_is_unspecified", "IP.() -> bool")],
     ),
     guarded(
         "isLoopback",
-        |args| address(args, |ip| ip.0.is_loopback()),
+        |args| Ok(Value::Bool(address(args)?.0.is_loopback())),
         &[("ip_is_loopback", "IP.() -> bool")],
     ),
     guarded(
         "isLinkLocalMulticast",
-        |args| address(args, Ip::is_link_local_multicast),
+        |args| Ok(Value::Bool(address(args)?.is_link_local_multicast())),
         &[("ip_is_link_local_multicast", "IP.() -> bool")],
     ),
     guarded(
         "isLinkLocalUnicast",
-        |args| address(args, Ip::is_link_local_unicast),
+        |args| Ok(Value::Bool(address(args)?.is_link_local_unicast())),
         &[("ip_is_link_local_unicast", "IP.() -> bool")],
     ),
     guarded(
         "isGlobalUnicast",
-        |args| address(args, Ip::is_global_unicast),
+        |args| Ok(Value::Bool(address(args)?.is_global_unicast())),
         &[("ip_is_global_unicast", "IP.() -> bool")],
     ),
-    guarded("cidr", cidr, &[("string_to_cidr", "string -> CIDR")]),
+    guarded(
+        "cidr",
+        |args| Cidr::parse(one_text(args)?).map(Value::Cidr).map_err(Fault::text),
+        &[("string_to_cidr", "string -> CIDR")],
+    ),
     guarded(
         "isCIDR",
-        |args| is_valid(args, |text| Cidr::parse(text).is_ok()),
+        |args| Ok(Value::Bool(Cidr::parse(one_text(args)?).is_ok())),
         &[("is_cidr", "string -> bool")],
     ),
     guarded(
@@ -139,37 +171,45 @@ pub(super) const FUNCTIONS: &[Declaration] = &[
             ("cidr_contains_cidr", "CIDR.(CIDR) -> bool"),
         ],
     ),
-    guarded("prefixLength", prefix_length, &[("cidr_prefix_length", "CIDR.() -> int")]),
-    guarded("masked", masked, &[("cidr_masked", "CIDR.() -> CIDR")]),
+    guarded(
+        "prefixLength",
+        |args| Ok(Value::Int(network(args)?.prefix.into())),
+        &[("cidr_prefix_length", "CIDR.() -> int")],
+    ),
+    guarded(
+        "masked",
+        |args| Ok(Value::Cidr(network(args)?.masked())),
+        &[("cidr_masked", "CIDR.() -> CIDR")],
+    ),
     guarded("url", url, &[("string_to_url", "string -> URL")]),
     guarded(
         "isURL",
-        |args| is_valid(args, |text| Url::parse(text).is_ok()),
+        |args| Ok(Value::Bool(Url::parse(one_text(args)?).is_ok())),
         &[("is_url_string", "string -> bool")],
     ),
     guarded(
         "getScheme",
-        |args| url_part(args, |url| Cow::Borrowed(&url.scheme)),
+        |args| Ok(Value::str(parsed_url(args)?.scheme.clone())),
         &[("url_get_scheme", "URL.() -> string")],
     ),
     guarded(
         "getHost",
-        |args| url_part(args, |url| Cow::Borrowed(&url.host)),
+        |args| Ok(Value::str(parsed_url(args)?.host.clone())),
         &[("url_get_host", "URL.() -> string")],
     ),
     guarded(
         "getHostname",
-        |args| url_part(args, |url| Cow::Borrowed(url.hostname())),
+        |args| Ok(Value::str(parsed_url(args)?.hostname().to_owned())),
         &[("url_get_hostname", "URL.() -> string")],
     ),
     guarded(
         "getPort",
-        |args| url_part(args, |url| Cow::Borrowed(url.port())),
+        |args| Ok(Value::str(parsed_url(args)?.port().to_owned())),
         &[("url_get_port", "URL.() -> string")],
     ),
     guarded(
         "getEscapedPath",
-        |args| url_part(args, Url::escaped_path),
+        |args| Ok(Value::str(parsed_url(args)?.escaped_path().into_owned())),
         &[("url_get_escaped_path", "URL.() -> string")],
     ),
     guarded("getQuery", query, &[("url_get_query", "URL.() -> map(string, list(string))")]),
@@ -179,54 +219,26 @@ pub(super) const FUNCTIONS: &[Declaration] = &[
         validate,
         &[("format-validate", "Format.(string) -> optional(list(string))")],
     ),
-    deep("includes", Style::Guarded, includes, &[("dra_includes_dyn_dyn", "dyn.(dyn) -> bool")]),
+    deep("includes", includes, &[("dra_includes_dyn_dyn", "dyn.(dyn) -> bool")]),
 ];
 
-fn is_valid<'a>(args: &[Value<'a>], test: fn(&str) -> bool) -> Result<Value<'a>, Fault> {
-    match args {
-        [Value::Str(text)] => Ok(Value::Bool(test(text))),
-        _ => Err(Fault::Overload),
-    }
+/// Declares a function that returns the only argument if it is a value of this kind.
+macro_rules! receiver {
+    ($name:ident, $kind:ident, $ty:ty) => {
+        fn $name<'v>(args: &'v [Value<'_>]) -> Result<&'v $ty, Fault> {
+            match args {
+                [Value::$kind(value)] => Ok(value),
+                _ => Err(Fault::Overload),
+            }
+        }
+    };
 }
 
-fn quantity<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    match args {
-        [Value::Str(text)] => Amount::parse(text).map(Value::Quantity).map_err(Fault::Fixed),
-        _ => Err(Fault::Overload),
-    }
-}
-
-fn sign<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    match args {
-        // -1, 0 or 1.
-        [Value::Quantity(quantity)] => Ok(Value::Int(quantity.quantity.nanos().signum() as i64)),
-        _ => Err(Fault::Overload),
-    }
-}
-
-fn as_integer<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    match args {
-        [Value::Quantity(quantity)] => quantity
-            .integer()
-            .map(Value::Int)
-            .ok_or(Fault::Fixed("cannot convert value to integer")),
-        _ => Err(Fault::Overload),
-    }
-}
-
-fn is_integer<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    match args {
-        [Value::Quantity(quantity)] => Ok(Value::Bool(quantity.integer().is_some())),
-        _ => Err(Fault::Overload),
-    }
-}
-
-fn as_float<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    match args {
-        [Value::Quantity(quantity)] => Ok(Value::Double(quantity.float())),
-        _ => Err(Fault::Overload),
-    }
-}
+receiver!(quantity, Quantity, Amount);
+receiver!(version, Version, Version);
+receiver!(address, Ip, Ip);
+receiver!(network, Cidr, Cidr);
+receiver!(parsed_url, Url, Url);
 
 fn arithmetic<'a>(
     args: &[Value<'a>],
@@ -259,16 +271,9 @@ fn parse_version<'a>(args: &[Value<'a>]) -> Result<Result<Version, Fault>, Fault
     Ok(parsed.map_err(|error| Fault::text(error.to_string())))
 }
 
-fn semver<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    Ok(Value::Version(Cow::Owned(parse_version(args)??)))
-}
-
 fn number<'a>(args: &[Value<'a>], index: usize) -> Result<Value<'a>, Fault> {
-    match args {
-        // Go converts numbers beyond 63 bits in the same way.
-        [Value::Version(version)] => Ok(Value::Int(version.numbers[index] as i64)),
-        _ => Err(Fault::Overload),
-    }
+    // Go converts numbers beyond 63 bits in the same way.
+    Ok(Value::Int(version(args)?.numbers[index] as i64))
 }
 
 fn ip<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
@@ -280,34 +285,8 @@ fn ip<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
 }
 
 fn is_canonical<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    match args {
-        [Value::Str(text)] => {
-            let ip = Ip::parse(text).map_err(Fault::text)?;
-            Ok(Value::Bool(ip.0.to_string() == **text))
-        }
-        _ => Err(Fault::Overload),
-    }
-}
-
-fn family<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    match args {
-        [Value::Ip(ip)] => Ok(Value::Int(if ip.0.is_ipv4() { 4 } else { 6 })),
-        _ => Err(Fault::Overload),
-    }
-}
-
-fn address<'a>(args: &[Value<'a>], test: fn(Ip) -> bool) -> Result<Value<'a>, Fault> {
-    match args {
-        [Value::Ip(ip)] => Ok(Value::Bool(test(*ip))),
-        _ => Err(Fault::Overload),
-    }
-}
-
-fn cidr<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    match args {
-        [Value::Str(text)] => Cidr::parse(text).map(Value::Cidr).map_err(Fault::text),
-        _ => Err(Fault::Overload),
-    }
+    let text = one_text(args)?;
+    Ok(Value::Bool(Ip::parse(text).map_err(Fault::text)?.0.to_string() == text))
 }
 
 fn contains_ip<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
@@ -334,43 +313,15 @@ fn contains_cidr<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
     Ok(Value::Bool(network.contains_network(other)))
 }
 
-fn prefix_length<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    match args {
-        [Value::Cidr(network)] => Ok(Value::Int(network.prefix.into())),
-        _ => Err(Fault::Overload),
-    }
-}
-
-fn masked<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    match args {
-        [Value::Cidr(network)] => Ok(Value::Cidr(network.masked())),
-        _ => Err(Fault::Overload),
-    }
-}
-
 fn url<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    match args {
-        [Value::Str(text)] => match Url::parse(text) {
-            Ok(url) => Ok(Value::Url(Arc::new(url))),
-            Err(error) => {
-                Err(Fault::text(format!("URL parse error during conversion from string: {error}")))
-            }
-        },
-        _ => Err(Fault::Overload),
-    }
-}
-
-fn url_part<'a>(args: &[Value<'a>], part: fn(&Url) -> Cow<'_, str>) -> Result<Value<'a>, Fault> {
-    match args {
-        [Value::Url(url)] => Ok(Value::str(part(url).into_owned())),
-        _ => Err(Fault::Overload),
-    }
+    let failed = |error| format!("URL parse error during conversion from string: {error}");
+    let url = Url::parse(one_text(args)?).map_err(|error| Fault::text(failed(error)))?;
+    Ok(Value::Url(Arc::new(url)))
 }
 
 fn query<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    let [Value::Url(url)] = args else { return Err(Fault::Overload) };
     let mut values: BTreeMap<String, Vec<Value<'a>>> = BTreeMap::new();
-    for (key, value) in url.query() {
+    for (key, value) in parsed_url(args)?.query() {
         values.entry(key).or_default().push(Value::str(value));
     }
     let entry = |(key, values): (String, Vec<Value<'a>>)| {
@@ -379,28 +330,16 @@ fn query<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
     Ok(Value::Map(Arc::new(values.into_iter().map(entry).collect::<Map<'a>>())))
 }
 
-/// The implementation of `format.uuid()` and the like, which the planner replaces by their values.
-pub(super) fn format_of_call<'a>(_: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    Err(Fault::Overload)
-}
-
 fn named_format<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    match args {
-        [Value::Str(name)] => Ok(format::named(name)
-            .map_or(Value::Optional(None), |format| Value::some(Value::Format(format)))),
-        _ => Err(Fault::Overload),
-    }
+    let format = format::named(one_text(args)?);
+    Ok(format.map_or(Value::Optional(None), |format| Value::some(Value::Format(format))))
 }
 
 fn validate<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    match args {
-        [Value::Format(format), Value::Str(text)] => {
-            let errors: Vec<Value<'a>> = (format.check)(text).into_iter().map(Value::str).collect();
-            let valid = errors.is_empty();
-            Ok(if valid { Value::Optional(None) } else { Value::some(Value::list(errors)) })
-        }
-        _ => Err(Fault::Overload),
-    }
+    let [Value::Format(format), Value::Str(text)] = args else { return Err(Fault::Overload) };
+    let errors: Vec<Value<'a>> = (format.check)(text).into_iter().map(Value::str).collect();
+    let valid = errors.is_empty();
+    Ok(if valid { Value::Optional(None) } else { Value::some(Value::list(errors)) })
 }
 
 /// Returns whether a list contains a value, or whether a value that is not a list equals it.

@@ -4,51 +4,20 @@ use std::cmp::Ordering;
 
 use super::super::error::{Fault, NO_OVERLOAD};
 use super::super::value::{MAX_ITEMS, Value, Work, compare, contains, equal};
-use super::{Declaration, Style, deep, guarded, operators, strings};
-
-/// Declares a function on lists, with an overload for each type whose values are ordered.
-macro_rules! comparable {
-    ($name:literal, $run:expr, $id:literal, $result:literal) => {
-        guarded(
-            $name,
-            $run,
-            &[
-                (concat!("list_int_", $id), concat!("list(int).() -> ", $result)),
-                (concat!("list_uint_", $id), concat!("list(uint).() -> ", $result)),
-                (concat!("list_double_", $id), concat!("list(double).() -> ", $result)),
-                (concat!("list_bool_", $id), concat!("list(bool).() -> ", $result)),
-                (concat!("list_duration_", $id), concat!("list(duration).() -> ", $result)),
-                (concat!("list_timestamp_", $id), concat!("list(timestamp).() -> ", $result)),
-                (concat!("list_string_", $id), concat!("list(string).() -> ", $result)),
-                (concat!("list_bytes_", $id), concat!("list(bytes).() -> ", $result)),
-            ],
-        )
-    };
-}
-
-macro_rules! choice {
-    ($name:literal, $run:expr) => {
-        guarded(
-            $name,
-            $run,
-            &[
-                (concat!("list_int_", $name), "list(int).() -> int"),
-                (concat!("list_uint_", $name), "list(uint).() -> uint"),
-                (concat!("list_double_", $name), "list(double).() -> double"),
-                (concat!("list_bool_", $name), "list(bool).() -> bool"),
-                (concat!("list_duration_", $name), "list(duration).() -> duration"),
-                (concat!("list_timestamp_", $name), "list(timestamp).() -> timestamp"),
-                (concat!("list_string_", $name), "list(string).() -> string"),
-                (concat!("list_bytes_", $name), "list(bytes).() -> bytes"),
-            ],
-        )
-    };
-}
+use super::{Declaration, deep, guarded, one_list, operators, strings};
 
 pub(super) const FUNCTIONS: &[Declaration] = &[
-    comparable!("isSorted", is_sorted, "is_sorted_bool", "bool"),
-    choice!("min", |args| choose(args, "min", Ordering::Greater)),
-    choice!("max", |args| choose(args, "max", Ordering::Less)),
+    guarded("isSorted", is_sorted, &[("list_{}_is_sorted_bool", "list({}).() -> bool")]),
+    guarded(
+        "min",
+        |args| choose(args, "min", Ordering::Greater),
+        &[("list_{}_min", "list({}).() -> {}")],
+    ),
+    guarded(
+        "max",
+        |args| choose(args, "max", Ordering::Less),
+        &[("list_{}_max", "list({}).() -> {}")],
+    ),
     guarded(
         "sum",
         sum,
@@ -61,7 +30,6 @@ pub(super) const FUNCTIONS: &[Declaration] = &[
     ),
     deep(
         "indexOf",
-        Style::Guarded,
         |args, work| index_of(args, false, work),
         &[
             ("string_index_of_string", "string.(string) -> int"),
@@ -71,7 +39,6 @@ pub(super) const FUNCTIONS: &[Declaration] = &[
     ),
     deep(
         "lastIndexOf",
-        Style::Guarded,
         |args, work| index_of(args, true, work),
         &[
             ("string_last_index_of_string", "string.(string) -> int"),
@@ -82,46 +49,21 @@ pub(super) const FUNCTIONS: &[Declaration] = &[
     guarded("slice", slice, &[("list_slice", "list(T).(int, int) -> list(T)")]),
     deep(
         "flatten",
-        Style::Guarded,
         flatten,
         &[
             ("list_flatten", "list(list(T)).() -> list(T)"),
             ("list_flatten_int", "list(dyn).(int) -> list(dyn)"),
         ],
     ),
-    deep(
-        "sort",
-        Style::Guarded,
-        sort,
-        &[
-            ("list_int_sort", "list(int).() -> list(int)"),
-            ("list_uint_sort", "list(uint).() -> list(uint)"),
-            ("list_double_sort", "list(double).() -> list(double)"),
-            ("list_bool_sort", "list(bool).() -> list(bool)"),
-            ("list_duration_sort", "list(duration).() -> list(duration)"),
-            ("list_timestamp_sort", "list(timestamp).() -> list(timestamp)"),
-            ("list_string_sort", "list(string).() -> list(string)"),
-            ("list_bytes_sort", "list(bytes).() -> list(bytes)"),
-        ],
-    ),
+    deep("sort", sort, &[("list_{}_sort", "list({}).() -> list({})")]),
     deep(
         "@sortByAssociatedKeys",
-        Style::Guarded,
         sort_by,
-        &[
-            ("list_int_sortByAssociatedKeys", "list(T).(list(int)) -> list(T)"),
-            ("list_uint_sortByAssociatedKeys", "list(T).(list(uint)) -> list(T)"),
-            ("list_double_sortByAssociatedKeys", "list(T).(list(double)) -> list(T)"),
-            ("list_bool_sortByAssociatedKeys", "list(T).(list(bool)) -> list(T)"),
-            ("list_duration_sortByAssociatedKeys", "list(T).(list(duration)) -> list(T)"),
-            ("list_timestamp_sortByAssociatedKeys", "list(T).(list(timestamp)) -> list(T)"),
-            ("list_string_sortByAssociatedKeys", "list(T).(list(string)) -> list(T)"),
-            ("list_bytes_sortByAssociatedKeys", "list(T).(list(bytes)) -> list(T)"),
-        ],
+        &[("list_{}_sortByAssociatedKeys", "list(T).(list({})) -> list(T)")],
     ),
     guarded("lists.range", range, &[("lists_range", "int -> list(int)")]),
     guarded("reverse", reverse, &[("list_reverse", "list(T).() -> list(T)")]),
-    deep("distinct", Style::Guarded, distinct, &[("list_distinct", "list(T).() -> list(T)")]),
+    deep("distinct", distinct, &[("list_distinct", "list(T).() -> list(T)")]),
     guarded(
         "first",
         |args| end(args, <[_]>::first),
@@ -130,13 +72,11 @@ pub(super) const FUNCTIONS: &[Declaration] = &[
     guarded("last", |args| end(args, <[_]>::last), &[("list_last", "list(V).() -> optional(V)")]),
     deep(
         "sets.contains",
-        Style::Guarded,
         |args, work| sets(args, includes, work),
         &[("list_sets_contains_list", "list(T), list(T) -> bool")],
     ),
     deep(
         "sets.equivalent",
-        Style::Guarded,
         |args, work| {
             sets(args, |a, b, work| Ok(includes(a, b, work)? && includes(b, a, work)?), work)
         },
@@ -144,7 +84,6 @@ pub(super) const FUNCTIONS: &[Declaration] = &[
     ),
     deep(
         "sets.intersects",
-        Style::Guarded,
         |args, work| sets(args, intersects, work),
         &[("list_sets_intersects_list", "list(T), list(T) -> bool")],
     ),
@@ -156,9 +95,10 @@ fn is_ordered(value: &Value<'_>) -> bool {
 
 /// Returns the items if the first of them has an order, which decides whether the overload fits.
 fn comparable<'v, 'a>(args: &'v [Value<'a>]) -> Result<&'v [Value<'a>], Fault> {
-    match args {
-        [Value::List(items)] if items.first().is_none_or(is_ordered) => Ok(items),
-        _ => Err(Fault::Overload),
+    let items = one_list(args)?;
+    match items.first().is_none_or(is_ordered) {
+        true => Ok(items),
+        false => Err(Fault::Overload),
     }
 }
 
@@ -192,7 +132,7 @@ fn choose<'a>(args: &[Value<'a>], name: &str, worse: Ordering) -> Result<Value<'
 }
 
 fn sum<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    let [Value::List(items)] = args else { return Err(Fault::Overload) };
+    let items = one_list(args)?;
     let zero = match items.first() {
         None | Some(Value::Int(_)) => Value::Int(0),
         Some(Value::Uint(_)) => Value::Uint(0),
@@ -313,16 +253,12 @@ fn range<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
 }
 
 fn reverse<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    match args {
-        [Value::List(items)] => Ok(Value::list(items.iter().rev().cloned().collect())),
-        _ => Err(Fault::Overload),
-    }
+    Ok(Value::list(one_list(args)?.iter().rev().cloned().collect()))
 }
 
 fn distinct<'a>(args: &[Value<'a>], work: &mut Work) -> Result<Value<'a>, Fault> {
-    let [Value::List(items)] = args else { return Err(Fault::Overload) };
     let mut kept: Vec<Value<'a>> = Vec::new();
-    for item in items.iter() {
+    for item in one_list(args)? {
         if !contains(&kept, item, work)? {
             kept.push(item.clone());
         }
@@ -334,8 +270,7 @@ fn end<'a>(
     args: &[Value<'a>],
     pick: for<'v> fn(&'v [Value<'a>]) -> Option<&'v Value<'a>>,
 ) -> Result<Value<'a>, Fault> {
-    let [Value::List(items)] = args else { return Err(Fault::Overload) };
-    Ok(pick(items).cloned().map_or(Value::Optional(None), Value::some))
+    Ok(pick(one_list(args)?).cloned().map_or(Value::Optional(None), Value::some))
 }
 
 fn sets<'a>(

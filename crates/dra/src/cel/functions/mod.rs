@@ -57,32 +57,25 @@ struct Declaration {
     name: &'static str,
     style: Style,
     run: Implementation,
-    overloads: &'static [(&'static str, &'static str)],
+    overloads: Overloads,
 }
 
-const fn operator(
-    name: &'static str,
-    run: Plain,
-    overloads: &'static [(&'static str, &'static str)],
-) -> Declaration {
+/// The name and the signature of each overload. `{}` stands for each type whose values are ordered.
+type Overloads = &'static [(&'static str, &'static str)];
+
+const ORDERED: [&str; 8] =
+    ["int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes"];
+
+const fn operator(name: &'static str, run: Plain, overloads: Overloads) -> Declaration {
     Declaration { name, style: Style::Operator, run: Implementation::Plain(run), overloads }
 }
 
-const fn guarded(
-    name: &'static str,
-    run: Plain,
-    overloads: &'static [(&'static str, &'static str)],
-) -> Declaration {
+const fn guarded(name: &'static str, run: Plain, overloads: Overloads) -> Declaration {
     Declaration { name, style: Style::Guarded, run: Implementation::Plain(run), overloads }
 }
 
-const fn deep(
-    name: &'static str,
-    style: Style,
-    run: Deep,
-    overloads: &'static [(&'static str, &'static str)],
-) -> Declaration {
-    Declaration { name, style, run: Implementation::Deep(run), overloads }
+const fn deep(name: &'static str, run: Deep, overloads: Overloads) -> Declaration {
+    Declaration { name, style: Style::Guarded, run: Implementation::Deep(run), overloads }
 }
 
 /// A function under one name.
@@ -118,29 +111,30 @@ fn functions() -> HashMap<&'static str, Function> {
         kube::FUNCTIONS,
     ];
     let mut functions = HashMap::new();
-    for declaration in groups.into_iter().flatten() {
-        let overloads = declaration.overloads.iter().map(|(id, text)| overload(id, text)).collect();
-        let function = Function {
-            name: declaration.name,
-            style: declaration.style,
-            run: declaration.run,
-            overloads,
-        };
-        functions.insert(declaration.name, function);
+    for Declaration { name, style, run, overloads } in groups.into_iter().flatten() {
+        let overloads = overloads.iter().flat_map(|(id, text)| expanded(id, text)).collect();
+        functions.insert(*name, Function { name, style: *style, run: *run, overloads });
     }
     for name in format::names() {
-        // The names are those of a static table, of which there are 13.
-        let name: &'static str = Box::leak(format!("format.{name}").into_boxed_str());
-        let overload = overload(name, "-> Format");
-        let function = Function {
-            name,
-            style: Style::Guarded,
-            run: Implementation::Plain(kube::format_of_call),
-            overloads: vec![overload],
-        };
-        functions.insert(name, function);
+        let name = leak(format!("format.{name}"));
+        let overloads = vec![overload(name, "-> Format")];
+        let run = Implementation::Plain(special);
+        functions.insert(name, Function { name, style: Style::Guarded, run, overloads });
     }
     functions
+}
+
+/// Makes a name of the static tables, which are read once.
+fn leak(name: String) -> &'static str {
+    Box::leak(name.into_boxed_str())
+}
+
+fn expanded(id: &'static str, text: &str) -> Vec<Overload> {
+    if !text.contains("{}") {
+        return vec![overload(id, text)];
+    }
+    let one = |ty| overload(leak(id.replace("{}", ty)), &text.replace("{}", ty));
+    ORDERED.into_iter().map(one).collect()
 }
 
 fn overload(id: &'static str, text: &str) -> Overload {
@@ -158,6 +152,30 @@ fn overload(id: &'static str, text: &str) -> Overload {
         rest = rest.strip_prefix(',').unwrap_or("");
     }
     Overload { id, is_method, params: types, result: ty(&mut { result }) }
+}
+
+/// Returns the only argument.
+fn one<'v, 'a>(args: &'v [Value<'a>]) -> Result<&'v Value<'a>, Fault> {
+    match args {
+        [value] => Ok(value),
+        _ => Err(Fault::Overload),
+    }
+}
+
+/// Returns the only argument if it is text.
+fn one_text<'v>(args: &'v [Value<'_>]) -> Result<&'v str, Fault> {
+    match args {
+        [Value::Str(text)] => Ok(text),
+        _ => Err(Fault::Overload),
+    }
+}
+
+/// Returns the items of the only argument if it is a list.
+fn one_list<'v, 'a>(args: &'v [Value<'a>]) -> Result<&'v [Value<'a>], Fault> {
+    match args {
+        [Value::List(items)] => Ok(items),
+        _ => Err(Fault::Overload),
+    }
 }
 
 /// Reads a type from the front of the text.
@@ -200,7 +218,8 @@ fn ty(text: &mut &str) -> Type {
     found
 }
 
-/// The implementation of operators that the evaluator handles itself.
+/// The implementation of operators that the evaluator handles itself, and of `format.uuid()` and the like, which the
+/// planner replaces by their values.
 fn special<'a>(_: &[Value<'a>]) -> Result<Value<'a>, Fault> {
     Err(Fault::Overload)
 }

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use jiff::civil;
 
 use super::super::error::{Fault, NO_OVERLOAD};
-use super::super::value::{Key, MAX_ITEMS, MAX_TEXT, Map, Value, Work, compare, contains};
-use super::{Declaration, Style, deep, guarded, operator, special};
+use super::super::value::{
+    Key, MAX_ITEMS, MAX_TEXT, Map, Value, Work, compare, contains, is_number,
+};
+use super::{Declaration, Overloads, Style, deep, guarded, one, one_list, operator, special};
 
 const INT_OVERFLOW: Fault = Fault::Fixed("integer overflow");
 const UINT_OVERFLOW: Fault = Fault::Fixed("unsigned integer overflow");
@@ -21,57 +23,37 @@ macro_rules! comparison {
             $name,
             $run,
             &[
-                (concat!($id, "_bool"), "bool, bool -> bool"),
-                (concat!($id, "_int64"), "int, int -> bool"),
+                (concat!($id, "_{}"), "{}, {} -> bool"),
                 (concat!($id, "_int64_double"), "int, double -> bool"),
                 (concat!($id, "_int64_uint64"), "int, uint -> bool"),
-                (concat!($id, "_uint64"), "uint, uint -> bool"),
                 (concat!($id, "_uint64_double"), "uint, double -> bool"),
                 (concat!($id, "_uint64_int64"), "uint, int -> bool"),
-                (concat!($id, "_double"), "double, double -> bool"),
                 (concat!($id, "_double_int64"), "double, int -> bool"),
                 (concat!($id, "_double_uint64"), "double, uint -> bool"),
-                (concat!($id, "_string"), "string, string -> bool"),
-                (concat!($id, "_bytes"), "bytes, bytes -> bool"),
-                (concat!($id, "_timestamp"), "timestamp, timestamp -> bool"),
-                (concat!($id, "_duration"), "duration, duration -> bool"),
             ],
         )
     };
 }
 
-macro_rules! time {
-    ($name:literal, $run:expr) => {
-        guarded(
-            $name,
-            $run,
-            &[
-                ("timestamp_to_int", "timestamp.() -> int"),
-                ("timestamp_to_int_with_tz", "timestamp.(string) -> int"),
-            ],
-        )
-    };
-}
-
-macro_rules! time_or_duration {
-    ($name:literal, $run:expr) => {
-        guarded(
-            $name,
-            $run,
-            &[
-                ("timestamp_to_int", "timestamp.() -> int"),
-                ("timestamp_to_int_with_tz", "timestamp.(string) -> int"),
-                ("duration_to_int", "duration.() -> int"),
-            ],
-        )
-    };
-}
+const OF_TIME: Overloads = &[
+    ("timestamp_to_int", "timestamp.() -> int"),
+    ("timestamp_to_int_with_tz", "timestamp.(string) -> int"),
+];
+const OF_TIME_OR_DURATION: Overloads =
+    &[OF_TIME[0], OF_TIME[1], ("duration_to_int", "duration.() -> int")];
 
 pub(super) const FUNCTIONS: &[Declaration] = &[
     operator("_?_:_", special, &[("conditional", "bool, A, A -> A")]),
     operator("_&&_", special, &[("logical_and", "bool, bool -> bool")]),
     operator("_||_", special, &[("logical_or", "bool, bool -> bool")]),
-    operator("!_", not, &[("logical_not", "bool -> bool")]),
+    operator(
+        "!_",
+        |args| match args {
+            [Value::Bool(value)] => Ok(Value::Bool(!value)),
+            _ => Err(NO_OVERLOAD),
+        },
+        &[("logical_not", "bool -> bool")],
+    ),
     guarded("@not_strictly_false", special, &[("not_strictly_false", "bool -> bool")]),
     operator("_==_", special, &[("equals", "A, A -> bool")]),
     operator("_!=_", special, &[("not_equals", "A, A -> bool")]),
@@ -155,12 +137,14 @@ pub(super) const FUNCTIONS: &[Declaration] = &[
         ],
     ),
     operator("_?._", special, &[("select_optional_field", "dyn, string -> optional(V)")]),
-    deep(
-        "@in",
-        Style::Operator,
-        is_in,
-        &[("in_list", "A, list(A) -> bool"), ("in_map", "A, map(A, B) -> bool")],
-    ),
+    Declaration {
+        style: Style::Operator,
+        ..deep(
+            "@in",
+            is_in,
+            &[("in_list", "A, list(A) -> bool"), ("in_map", "A, map(A, B) -> bool")],
+        )
+    },
     operator(
         "size",
         size,
@@ -183,19 +167,41 @@ pub(super) const FUNCTIONS: &[Declaration] = &[
             ("@mapInsert_map_map", "map(K, V), map(K, V) -> map(K, V)"),
         ],
     ),
-    time!("getFullYear", |args| civil(args, |t| t.year().into())),
-    time!("getMonth", |args| civil(args, |t| i64::from(t.month()) - 1)),
-    time!("getDayOfYear", |args| civil(args, |t| i64::from(t.date().day_of_year()) - 1)),
-    time!("getDayOfMonth", |args| civil(args, |t| i64::from(t.day()) - 1)),
-    time!("getDate", |args| civil(args, |t| t.day().into())),
-    time!("getDayOfWeek", |args| civil(args, |t| t.weekday().to_sunday_zero_offset().into())),
-    time_or_duration!("getHours", |args| part(args, 3_600_000_000_000, |t| t.hour().into())),
-    time_or_duration!("getMinutes", |args| part(args, 60_000_000_000, |t| t.minute().into())),
-    time_or_duration!("getSeconds", |args| part(args, 1_000_000_000, |t| t.second().into())),
-    time_or_duration!("getMilliseconds", |args| part(args, 1_000_000, |t| {
-        i64::from(t.subsec_nanosecond()) / 1_000_000
-    })),
-    guarded("optional.of", optional_of, &[("optional_of", "V -> optional(V)")]),
+    guarded("getFullYear", |args| civil(args, |t| t.year().into()), OF_TIME),
+    guarded("getMonth", |args| civil(args, |t| i64::from(t.month()) - 1), OF_TIME),
+    guarded("getDayOfYear", |args| civil(args, |t| i64::from(t.date().day_of_year()) - 1), OF_TIME),
+    guarded("getDayOfMonth", |args| civil(args, |t| i64::from(t.day()) - 1), OF_TIME),
+    guarded("getDate", |args| civil(args, |t| t.day().into()), OF_TIME),
+    guarded(
+        "getDayOfWeek",
+        |args| civil(args, |t| t.weekday().to_sunday_zero_offset().into()),
+        OF_TIME,
+    ),
+    guarded(
+        "getHours",
+        |args| part(args, 3_600_000_000_000, |t| t.hour().into()),
+        OF_TIME_OR_DURATION,
+    ),
+    guarded(
+        "getMinutes",
+        |args| part(args, 60_000_000_000, |t| t.minute().into()),
+        OF_TIME_OR_DURATION,
+    ),
+    guarded(
+        "getSeconds",
+        |args| part(args, 1_000_000_000, |t| t.second().into()),
+        OF_TIME_OR_DURATION,
+    ),
+    guarded(
+        "getMilliseconds",
+        |args| part(args, 1_000_000, |t| i64::from(t.subsec_nanosecond()) / 1_000_000),
+        OF_TIME_OR_DURATION,
+    ),
+    guarded(
+        "optional.of",
+        |args| Ok(Value::some(one(args)?.clone())),
+        &[("optional_of", "V -> optional(V)")],
+    ),
     guarded(
         "optional.ofNonZeroValue",
         optional_of_non_zero,
@@ -215,13 +221,6 @@ fn refuse<'a>(known: bool, first: Option<&Value<'_>>) -> Result<Value<'a>, Fault
     // Strings, durations and timestamps refuse unknown operators themselves.
     let own = matches!(first, Some(Value::Str(_) | Value::Duration(_) | Value::Timestamp(_)));
     Err(if known || own { NO_OVERLOAD } else { Fault::Overload })
-}
-
-fn not<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    match args {
-        [Value::Bool(value)] => Ok(Value::Bool(!value)),
-        _ => Err(NO_OVERLOAD),
-    }
 }
 
 pub(super) fn add<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
@@ -253,22 +252,11 @@ pub(super) fn add<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
         [Value::Duration(nanos), Value::Timestamp(time)]
         | [Value::Timestamp(time), Value::Duration(nanos)] => Value::Timestamp(time.add(*nanos)?),
         [first, ..] => {
-            let known = matches!(
-                first,
-                Value::Int(_)
-                    | Value::Uint(_)
-                    | Value::Double(_)
-                    | Value::Bytes(_)
-                    | Value::List(_)
-            );
+            let known = is_number(first) || matches!(first, Value::Bytes(_) | Value::List(_));
             return refuse(known, Some(first));
         }
         [] => return refuse(false, None),
     })
-}
-
-fn is_number(value: Option<&Value<'_>>) -> bool {
-    matches!(value, Some(Value::Int(_) | Value::Uint(_) | Value::Double(_)))
 }
 
 fn subtract<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
@@ -283,7 +271,7 @@ fn subtract<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
             Value::Timestamp(time.add(nanos.checked_neg().ok_or(DURATION_OVERFLOW)?)?)
         }
         [Value::Timestamp(a), Value::Timestamp(b)] => Value::Duration(a.since(*b)?),
-        _ => return refuse(is_number(args.first()), args.first()),
+        _ => return refuse(args.first().is_some_and(is_number), args.first()),
     })
 }
 
@@ -292,7 +280,7 @@ fn multiply<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
         [Value::Int(a), Value::Int(b)] => Value::Int(a.checked_mul(*b).ok_or(INT_OVERFLOW)?),
         [Value::Uint(a), Value::Uint(b)] => Value::Uint(a.checked_mul(*b).ok_or(UINT_OVERFLOW)?),
         [Value::Double(a), Value::Double(b)] => Value::Double(a * b),
-        _ => return refuse(is_number(args.first()), args.first()),
+        _ => return refuse(args.first().is_some_and(is_number), args.first()),
     })
 }
 
@@ -302,7 +290,7 @@ fn divide<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
         [Value::Int(a), Value::Int(b)] => Value::Int(a.checked_div(*b).ok_or(INT_OVERFLOW)?),
         [Value::Uint(a), Value::Uint(b)] => Value::Uint(a / b),
         [Value::Double(a), Value::Double(b)] => Value::Double(a / b),
-        _ => return refuse(is_number(args.first()), args.first()),
+        _ => return refuse(args.first().is_some_and(is_number), args.first()),
     })
 }
 
@@ -352,12 +340,10 @@ fn is_in<'a>(args: &[Value<'a>], work: &mut Work) -> Result<Value<'a>, Fault> {
 }
 
 fn size<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    match args {
-        [value] => match value.size() {
-            Some(size) => Ok(Value::Int(i64::try_from(size).unwrap_or(i64::MAX))),
-            None => refuse(false, Some(value)),
-        },
-        _ => Err(Fault::Overload),
+    let value = one(args)?;
+    match value.size() {
+        Some(size) => Ok(Value::Int(i64::try_from(size).unwrap_or(i64::MAX))),
+        None => refuse(false, Some(value)),
     }
 }
 
@@ -412,15 +398,8 @@ fn part<'a>(
     }
 }
 
-fn optional_of<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    match args {
-        [value] => Ok(Value::some(value.clone())),
-        _ => Err(Fault::Overload),
-    }
-}
-
 fn optional_of_non_zero<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    let [value] = args else { return Err(Fault::Overload) };
+    let value = one(args)?;
     let zero = match value {
         Value::Null | Value::Bool(false) | Value::Int(0) | Value::Uint(0) | Value::Duration(0) => {
             true
@@ -440,16 +419,13 @@ fn optional_value<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
 }
 
 fn has_value<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    match args {
-        [Value::Optional(value)] => Ok(Value::Bool(value.is_some())),
-        _ => Err(Fault::Overload),
-    }
+    let [Value::Optional(value)] = args else { return Err(Fault::Overload) };
+    Ok(Value::Bool(value.is_some()))
 }
 
 fn unwrap<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    let [Value::List(items)] = args else { return Err(Fault::Overload) };
     let mut values = Vec::new();
-    for item in items.iter() {
+    for item in one_list(args)? {
         match item {
             Value::Optional(Some(value)) => values.push((**value).clone()),
             Value::Optional(None) => {}

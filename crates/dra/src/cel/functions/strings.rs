@@ -3,22 +3,48 @@
 use super::super::error::{Fault, NO_OVERLOAD};
 use super::super::regex::Pattern;
 use super::super::value::{MAX_ITEMS, MAX_TEXT, Value, Work};
-use super::{Declaration, Style, deep, guarded, operator, printf};
+use super::{Declaration, Style, deep, guarded, one_text, operator, printf};
 
 pub(super) const FUNCTIONS: &[Declaration] = &[
-    operator("contains", contains, &[("contains_string", "string.(string) -> bool")]),
-    operator("endsWith", ends_with, &[("ends_with_string", "string.(string) -> bool")]),
-    operator("startsWith", starts_with, &[("starts_with_string", "string.(string) -> bool")]),
-    deep(
-        "matches",
-        Style::Operator,
-        matches,
-        &[("matches", "string, string -> bool"), ("matches_string", "string.(string) -> bool")],
+    operator(
+        "contains",
+        |args| test(args, |text, part| text.contains(part)),
+        &[("contains_string", "string.(string) -> bool")],
     ),
+    operator(
+        "endsWith",
+        |args| test(args, |text, part| text.ends_with(part)),
+        &[("ends_with_string", "string.(string) -> bool")],
+    ),
+    operator(
+        "startsWith",
+        |args| test(args, |text, part| text.starts_with(part)),
+        &[("starts_with_string", "string.(string) -> bool")],
+    ),
+    Declaration {
+        style: Style::Operator,
+        ..deep(
+            "matches",
+            matches,
+            &[("matches", "string, string -> bool"), ("matches_string", "string.(string) -> bool")],
+        )
+    },
     guarded("charAt", char_at, &[("string_char_at_int", "string.(int) -> string")]),
-    guarded("lowerAscii", lower_ascii, &[("string_lower_ascii", "string.() -> string")]),
-    guarded("upperAscii", upper_ascii, &[("string_upper_ascii", "string.() -> string")]),
-    guarded("trim", trim, &[("string_trim", "string.() -> string")]),
+    guarded(
+        "lowerAscii",
+        |args| Ok(Value::str(one_text(args)?.to_ascii_lowercase())),
+        &[("string_lower_ascii", "string.() -> string")],
+    ),
+    guarded(
+        "upperAscii",
+        |args| Ok(Value::str(one_text(args)?.to_ascii_uppercase())),
+        &[("string_upper_ascii", "string.() -> string")],
+    ),
+    guarded(
+        "trim",
+        |args| Ok(Value::str(one_text(args)?.trim().to_owned())),
+        &[("string_trim", "string.() -> string")],
+    ),
     guarded(
         "replace",
         replace,
@@ -52,16 +78,10 @@ pub(super) const FUNCTIONS: &[Declaration] = &[
         ],
     ),
     guarded("strings.quote", quote, &[("strings_quote", "string -> string")]),
-    deep(
-        "format",
-        Style::Guarded,
-        printf::format,
-        &[("string_format", "string.(list(dyn)) -> string")],
-    ),
-    deep("find", Style::Guarded, find, &[("string_find_string", "string.(string) -> string")]),
+    deep("format", printf::format, &[("string_format", "string.(list(dyn)) -> string")]),
+    deep("find", find, &[("string_find_string", "string.(string) -> string")]),
     deep(
         "findAll",
-        Style::Guarded,
         find_all,
         &[
             ("string_find_all_string", "string.(string) -> list(string)"),
@@ -76,18 +96,6 @@ fn test<'a>(args: &[Value<'a>], test: fn(&str, &str) -> bool) -> Result<Value<'a
         [Value::Str(text), Value::Str(part)] => Ok(Value::Bool(test(text, part))),
         _ => Err(NO_OVERLOAD),
     }
-}
-
-fn contains<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    test(args, |text, part| text.contains(part))
-}
-
-fn starts_with<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    test(args, |text, part| text.starts_with(part))
-}
-
-fn ends_with<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    test(args, |text, part| text.ends_with(part))
 }
 
 fn matches<'a>(args: &[Value<'a>], work: &mut Work) -> Result<Value<'a>, Fault> {
@@ -169,27 +177,6 @@ fn char_at<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
     let [Value::Str(text), Value::Int(index)] = args else { return Err(Fault::Overload) };
     let rest = &text[offset(text, *index)?..];
     Ok(Value::str(rest.chars().next().map(String::from).unwrap_or_default()))
-}
-
-fn lower_ascii<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    match args {
-        [Value::Str(text)] => Ok(Value::str(text.to_ascii_lowercase())),
-        _ => Err(Fault::Overload),
-    }
-}
-
-fn upper_ascii<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    match args {
-        [Value::Str(text)] => Ok(Value::str(text.to_ascii_uppercase())),
-        _ => Err(Fault::Overload),
-    }
-}
-
-fn trim<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    match args {
-        [Value::Str(text)] => Ok(Value::str(text.trim().to_owned())),
-        _ => Err(Fault::Overload),
-    }
 }
 
 /// Returns the position of a substring in characters, searching from a character on or back from it.
@@ -321,7 +308,7 @@ fn join<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
 }
 
 fn quote<'a>(args: &[Value<'a>]) -> Result<Value<'a>, Fault> {
-    let [Value::Str(text)] = args else { return Err(Fault::Overload) };
+    let text = one_text(args)?;
     if text.len() > MAX_TEXT / 2 {
         return Err(Fault::Cost);
     }
