@@ -4,32 +4,21 @@
 use std::fmt::Write as _;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::{Value, json};
 
 use crate::common::{Run, file, portolan};
+use crate::running::Running;
 
 /// Runs the program with an input on standard input.
 fn portolan_with(arguments: &[&str], input: &[u8]) -> Run {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_portolan"))
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    let mut stdin = child.stdin.take().expect("a pipe");
+    let mut running = Running::start(arguments);
+    let mut stdin = running.0.stdin.take().expect("a pipe");
     // The program may exit without reading all of it.
     let _ = stdin.write_all(input);
     drop(stdin);
-    let done = child.wait_with_output().expect("the program ends");
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program prints UTF-8");
-    Run {
-        code: done.status.code().expect("an exit code"),
-        out: text(done.stdout),
-        err: text(done.stderr),
-    }
+    running.end()
 }
 
 /// An empty directory for a test.

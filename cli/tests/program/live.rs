@@ -1,73 +1,32 @@
 //! `portolan run` against an API server in memory, as processes.
 
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use portolan_apiserver::{ApiServer, Effect, Fault, Options};
+use portolan_apiserver::{ApiServer, Effect, Fault};
 use serde_json::{Value, json};
 
 use crate::common::{file, portolan, portolan_with};
+use crate::running::{self, Running, create_pod, is_bound, until};
 
-const SHORT: [&str; 3] = [
+pub(crate) const SHORT: [&str; 3] = [
     "--leader-elect-lease-duration=2s",
     "--leader-elect-renew-deadline=1s",
     "--leader-elect-retry-period=200ms",
 ];
 
-/// A scheduler. It is killed when the test ends early.
-pub(crate) struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-pub(crate) fn start(server: &ApiServer) -> Running {
-    let child = Command::new(env!("CARGO_BIN_EXE_portolan"))
-        .args(["run", "--serve", "none", "--log", "error", "--master", &server.url()])
-        .args(SHORT)
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("the program starts");
-    Running(child)
-}
-
-pub(crate) fn until(what: &str, mut is_done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !is_done() {
-        assert!(Instant::now() < deadline, "{what}: not within a minute");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+/// Starts a scheduler, with these arguments too.
+pub(crate) fn run(server: &ApiServer, arguments: &[&str]) -> Running {
+    let url = server.url();
+    let always = ["run", "--serve", "none", "--log", "error", "--master", &url];
+    Running::start(&[&always, arguments].concat())
 }
 
 fn cluster() -> ApiServer {
-    let server = ApiServer::start(Options::default()).expect("a server");
-    let amounts = json!({"cpu": "8", "memory": "8Gi", "pods": "100"});
-    server
-        .create(&json!({
-            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"},
-            "status": {"capacity": amounts, "allocatable": amounts},
-        }))
-        .expect("a node");
-    server
+    running::cluster(&[("n1", "8")])
 }
 
 fn create(server: &ApiServer, name: &str) {
-    server
-        .create(&json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": name, "namespace": "default"},
-            "spec": {"containers": [{"name": "c", "image": "registry.example.com/pause:1"}]},
-        }))
-        .expect("a pod");
-}
-
-fn is_bound(server: &ApiServer, name: &str) -> bool {
-    let pod = server.get("Pod", "default", name).expect("the pod");
-    pod["spec"]["nodeName"].is_string()
+    create_pod(server, name, "0", json!({}));
 }
 
 /// Returns the number of bindings that were done, once there are this many.
@@ -82,7 +41,11 @@ fn bindings(server: &ApiServer, least: usize) -> usize {
 }
 
 fn holder(server: &ApiServer) -> String {
-    let lease = server.get("Lease", "kube-system", "kube-scheduler").unwrap_or(Value::Null);
+    holder_of(server, "kube-scheduler")
+}
+
+fn holder_of(server: &ApiServer, lease: &str) -> String {
+    let lease = server.get("Lease", "kube-system", lease).unwrap_or(Value::Null);
     lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
 }
 
@@ -90,49 +53,45 @@ fn holder(server: &ApiServer) -> String {
 #[test]
 fn a_scheduler_that_is_asked_to_end_gives_its_lease_back() {
     let server = cluster();
-    let mut running = start(&server);
+    let running = run(&server, &SHORT);
     create(&server, "a");
     until("bound", || is_bound(&server, "a"));
     assert!(!holder(&server).is_empty());
-    let ended = Command::new("kill").arg(running.0.id().to_string()).status().expect("kill");
-    assert!(ended.success());
-    let status = running.0.wait().expect("the program ends");
-    assert_eq!((status.code(), holder(&server)), (Some(0), String::new()));
+    running.signal("-TERM");
+    assert_eq!((running.end().code, holder(&server)), (0, String::new()));
 }
 
 #[cfg(unix)]
 #[test]
 fn a_scheduler_that_loses_its_lease_while_it_ends_fails() {
     let server = cluster();
-    let mut running = start(&server);
+    let running = run(&server, &SHORT);
     until("it leads", || !holder(&server).is_empty());
     // The binding is in flight for so long that the process waits for it.
     let slow = Fault::new(Effect::Delay(Duration::from_secs(10)));
     server.set_faults(0, vec![slow.verb("create").resource("pods/binding")]);
     create(&server, "a");
     until("a binding", || server.faults_fired()[0] > 0);
-    let ended = Command::new("kill").arg(running.0.id().to_string()).status().expect("kill");
-    assert!(ended.success());
+    running.signal("-TERM");
     until("another holder", || {
         let mut stolen = server.get("Lease", "kube-system", "kube-scheduler").expect("a lease");
         stolen["spec"]["holderIdentity"] = json!("thief");
         // A renewal at the same moment wins.
         server.update(&stolen).is_ok()
     });
-    let status = running.0.wait().expect("the program ends");
-    assert_eq!((status.code(), holder(&server)), (Some(1), "thief".to_owned()));
+    assert_eq!((running.end().code, holder(&server)), (1, "thief".to_owned()));
 }
 
 #[test]
 fn the_standby_takes_over_from_a_leader_that_was_killed() {
     let server = cluster();
-    let mut first = start(&server);
+    let first = run(&server, &SHORT);
     until("the first leads", || !holder(&server).is_empty());
     let leader = holder(&server);
-    let _second = start(&server);
+    let _second = run(&server, &SHORT);
     create(&server, "a");
     until("bound by the first", || is_bound(&server, "a"));
-    first.0.kill().expect("killed");
+    first.kill();
     create(&server, "b");
     until("bound by the second", || is_bound(&server, "b"));
     assert_ne!(holder(&server), leader);
@@ -143,26 +102,17 @@ fn the_standby_takes_over_from_a_leader_that_was_killed() {
 fn two_replicas_share_the_shards_and_one_takes_over_from_one_that_was_killed() {
     let server = cluster();
     let start = || {
-        let child = Command::new(env!("CARGO_BIN_EXE_portolan"))
-            .args(["run", "--serve", "none", "--log", "error", "--shards", "2"])
-            .args(["--master", &server.url()])
-            .args(["--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s"])
-            .arg("--leader-elect-retry-period=200ms")
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("the program starts");
-        Running(child)
+        let shards = ["--shards=2", "--leader-elect-lease-duration=4s"];
+        let times = ["--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=200ms"];
+        run(&server, &[shards, times].concat())
     };
     let holders = || {
-        ["kube-scheduler-shard-0", "kube-scheduler-shard-1"].map(|name| {
-            let lease = server.get("Lease", "kube-system", name).unwrap_or(Value::Null);
-            lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
-        })
+        ["kube-scheduler-shard-0", "kube-scheduler-shard-1"].map(|name| holder_of(&server, name))
     };
     let both = |holders: &[String; 2]| {
         holders.iter().all(|holder| !holder.is_empty()) && holders[0] != holders[1]
     };
-    let mut first = start();
+    let first = start();
     until("the first has both shards", || {
         let holders = holders();
         !holders[0].is_empty() && holders[0] == holders[1]
@@ -175,7 +125,7 @@ fn two_replicas_share_the_shards_and_one_takes_over_from_one_that_was_killed() {
     let before = pods(0);
     before.iter().for_each(|name| create(&server, name));
     until("bound by both", || all_bound(&before));
-    first.0.kill().expect("killed");
+    first.kill();
     let after = pods(20);
     after.iter().for_each(|name| create(&server, name));
     until("bound by the second", || all_bound(&after));
@@ -188,17 +138,13 @@ fn two_replicas_share_the_shards_and_one_takes_over_from_one_that_was_killed() {
 #[test]
 fn a_leader_that_was_suspended_writes_nothing_when_it_resumes() {
     let server = cluster();
-    let mut first = start(&server);
-    let signal = |name: &str, to: u32| {
-        let sent = Command::new("kill").args([name, &to.to_string()]).status().expect("kill");
-        assert!(sent.success());
-    };
+    let first = run(&server, &SHORT);
     until("the first leads", || !holder(&server).is_empty());
     let leader = holder(&server);
-    let _second = start(&server);
+    let _second = run(&server, &SHORT);
     create(&server, "a");
     until("bound by the first", || is_bound(&server, "a"));
-    signal("-STOP", first.0.id());
+    first.signal("-STOP");
     // Otherwise the first may still read and bind pod b. Only Linux tells.
     let state = format!("/proc/{}/stat", first.0.id());
     until("the first is stopped", || {
@@ -209,9 +155,8 @@ fn a_leader_that_was_suspended_writes_nothing_when_it_resumes() {
     let successor = holder(&server);
     assert_ne!(successor, leader);
     // The first still knows pod b as pending when it resumes.
-    signal("-CONT", first.0.id());
-    let status = first.0.wait().expect("the first ends");
-    assert_eq!((status.code(), holder(&server)), (Some(1), successor));
+    first.signal("-CONT");
+    assert_eq!((first.end().code, holder(&server)), (1, successor));
     let sent = server.writes().iter().filter(|write| write.resource == "pods/binding").count();
     assert_eq!(sent, 2, "each pod is bound once");
 }
@@ -223,21 +168,11 @@ fn a_standby_that_delays_its_cache_schedules_when_it_leads() {
                 delayCacheUntilActive: true\nclientConnection: {qps: 100, burst: 50}\n\
                 leaderElection: {resourceName: of-the-file}\n";
     let config = file("delayed", "config.yaml", text.as_bytes());
-    let running = Command::new(env!("CARGO_BIN_EXE_portolan"))
-        .args(["run", "--serve", "none", "--log", "error", "--master", &server.url(), "--config"])
-        .arg(&config)
-        .args(SHORT)
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    let mut running = Running(running);
+    let running = run(&server, &[&["--config", &config], &SHORT[..]].concat());
     create(&server, "a");
     until("bound", || is_bound(&server, "a"));
     assert!(server.get("Lease", "kube-system", "of-the-file").is_ok());
-    running.0.kill().expect("killed");
-    let mut errors = String::new();
-    let mut stderr = running.0.stderr.take().expect("piped");
-    std::io::Read::read_to_string(&mut stderr, &mut errors).expect("text");
+    let errors = running.kill();
     assert!(errors.contains("v1beta3 is read as"), "{errors}");
 }
 
@@ -290,12 +225,8 @@ fn an_address_where_nothing_listens_is_waited_for() {
     let server = cluster();
     let url = server.url();
     server.stop();
-    let child = Command::new(env!("CARGO_BIN_EXE_portolan"))
-        .args(["run", "--serve", "none", "--leader-elect=false", "--master", &url])
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the program starts");
-    let mut running = Running(child);
+    let address = ["--leader-elect=false", "--master", &url];
+    let mut running = Running::start(&[&["run", "--serve", "none"], &address[..]].concat());
     std::thread::sleep(Duration::from_millis(300));
     assert!(running.0.try_wait().expect("known").is_none(), "it keeps trying");
 }
@@ -304,16 +235,7 @@ fn an_address_where_nothing_listens_is_waited_for() {
 fn the_commands_for_files_read_a_running_cluster_too() {
     let server = cluster();
     create(&server, "fits");
-    server
-        .create(&json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": "large", "namespace": "default"},
-            "spec": {"containers": [{
-                "name": "c", "image": "registry.example.com/pause:1",
-                "resources": {"requests": {"cpu": "9"}},
-            }]},
-        }))
-        .expect("a pod");
+    create_pod(&server, "large", "9", json!({}));
     let url = server.url();
     let explained = portolan(&["explain", "--master", &url, "--pod", "default/large"]);
     assert!(explained.out.contains("Insufficient cpu"), "{}{}", explained.out, explained.err);
@@ -369,18 +291,12 @@ fn a_message_of_the_api_server_forges_no_line_of_the_log() {
     let server = cluster();
     server.set_faults(0, vec![Fault::new(forged(403)).resource("pods/binding")]);
     create(&server, "a");
-    let child = Command::new(env!("CARGO_BIN_EXE_portolan"))
-        .args(["run", "--serve", "none", "--leader-elect=false", "--master", &server.url()])
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    let mut running = Running(child);
+    let url = server.url();
+    let address = ["--leader-elect=false", "--master", &url];
+    let running = Running::start(&[&["run", "--serve", "none"], &address[..]].concat());
     until("refused", || server.faults_fired()[0] > 0);
     std::thread::sleep(Duration::from_millis(500));
-    running.0.kill().expect("killed");
-    let mut log = String::new();
-    let mut stderr = running.0.stderr.take().expect("piped");
-    std::io::Read::read_to_string(&mut stderr, &mut log).expect("text");
+    let log = running.kill();
     assert!(log.contains(r"no\n2026-01-01T00:00:00Z  INFO forged\r"), "{log}");
     assert!(log.lines().all(|line| !line.contains(is_unsafe)), "{log:?}");
     assert!(log.lines().all(|line| !line.starts_with("2026-01-01T00:00:00Z")), "{log}");
@@ -430,7 +346,7 @@ fn a_soak_with_faults_loses_no_pod_and_is_flat() {
 
 #[test]
 fn an_extender_binds_pods_for_other_hosts_only_on_request() {
-    let refused = crate::common::portolan(&["extender", "--serve", "0.0.0.0:0", "--allow-bind"]);
+    let refused = portolan(&["extender", "--serve", "0.0.0.0:0", "--allow-bind"]);
     assert_eq!(refused.code, 2, "{}", refused.err);
     assert!(refused.err.contains("or add --insecure-bind"), "{}", refused.err);
 }
@@ -442,17 +358,14 @@ fn an_extender_answers_and_a_scheduler_asks_it() {
         let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         free.local_addr().expect("an address").to_string()
     };
-    let start = |arguments: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_portolan"));
-        command.args(arguments).args(["--log", "error", "--master", &server.url()]);
-        Running(command.stdout(Stdio::null()).spawn().expect("the program starts"))
-    };
-    let _extender = start(&["extender", "--serve", &address, "--allow-bind"]);
+    let url = server.url();
+    let _extender =
+        Running::start(&["extender", "--serve", &address, "--allow-bind", "--master", &url]);
     let ready = "GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     until("the extender is ready", || {
         ask(&address, ready).is_some_and(|answer| answer.starts_with("HTTP/1.1 200"))
     });
-    let config = crate::common::file(
+    let config = file(
         "extender",
         "config.yaml",
         format!(
@@ -462,14 +375,8 @@ fn an_extender_answers_and_a_scheduler_asks_it() {
         .as_bytes(),
     );
     create(&server, "web");
-    let _scheduler =
-        start(&["run", "--serve", "none", "--leader-elect=false", "--config", &config]);
-    let node = || {
-        let pods = server.objects("Pod");
-        pods.first().and_then(|pod| pod["spec"]["nodeName"].as_str().map(str::to_owned))
-    };
-    until("the pod is bound", || node().is_some());
-    assert_eq!(node().as_deref(), Some("n1"));
+    let _scheduler = run(&server, &["--leader-elect=false", "--config", &config]);
+    until("bound", || is_bound(&server, "web"));
 }
 
 #[cfg(unix)]
@@ -482,11 +389,7 @@ fn an_extender_binds_pods_over_a_unix_socket() {
     let path = std::env::temp_dir().join(name);
     let serve = format!("--serve=unix:{}", path.display());
     let arguments = ["extender", &serve, "--allow-bind", "--log=error", "--master", &server.url()];
-    let mut extender = {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_portolan"));
-        command.args(arguments).stdout(Stdio::null());
-        Running(command.spawn().expect("the program starts"))
-    };
+    let extender = Running::start(&arguments);
     let ask = |request: &str| {
         let stream = std::os::unix::net::UnixStream::connect(&path).ok()?;
         ask_on(stream, request)
@@ -518,8 +421,7 @@ fn an_extender_binds_pods_over_a_unix_socket() {
     let bound = bind("application/json");
     assert!(bound.ends_with(r#"{"Error":""}"#) && is_bound(&server, "web"), "{bound}");
 
-    let ended = Command::new("kill").arg(extender.0.id().to_string()).status().expect("kill");
-    assert!(ended.success());
-    assert_eq!(extender.0.wait().expect("the program ends").code(), Some(0));
+    extender.signal("-TERM");
+    assert_eq!(extender.end().code, 0);
     assert!(!path.exists(), "the file is removed");
 }

@@ -16,6 +16,7 @@ mod pages;
 mod queued_replay;
 mod replay;
 mod replay_traces;
+mod running;
 mod serve;
 mod serve_access;
 mod serve_replay;

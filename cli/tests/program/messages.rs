@@ -1,29 +1,18 @@
 //! `explain` and `what-if` give the messages that `run` writes to the conditions of pods.
 
-use portolan_apiserver::{ApiServer, Options};
+use portolan_apiserver::ApiServer;
 use serde_json::{Value, json};
 
 use crate::common::{file, portolan};
-use crate::live::{start, until};
+use crate::live::{SHORT, run};
+use crate::running::{self, create, create_pod, is_bound, until};
 
 /// Two nodes, one with a taint.
 fn cluster() -> ApiServer {
-    let server = ApiServer::start(Options::default()).expect("a server");
-    let amounts = json!({"cpu": "8", "memory": "8Gi", "pods": "100"});
-    for (name, taints) in [
-        ("n1", json!([])),
-        ("n2", json!([{"key": "dedicated", "value": "x", "effect": "NoSchedule"}])),
-    ] {
-        create(
-            &server,
-            json!({
-                "apiVersion": "v1", "kind": "Node",
-                "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "zone": "z"}},
-                "spec": {"taints": taints},
-                "status": {"capacity": amounts, "allocatable": amounts},
-            }),
-        );
-    }
+    let server = running::cluster(&[("n1", "8"), ("n2", "8")]);
+    let mut second = server.get("Node", "", "n2").expect("a node");
+    second["spec"]["taints"] = json!([{"key": "dedicated", "value": "x", "effect": "NoSchedule"}]);
+    server.update(&second).expect("a node");
     for (name, value, policy) in
         [("high", 1_000, "PreemptLowerPriority"), ("never", 1_000, "Never")]
     {
@@ -56,28 +45,6 @@ fn cluster() -> ApiServer {
         );
     }
     server
-}
-
-fn create(server: &ApiServer, object: Value) {
-    server.create(&object).unwrap_or_else(|error| panic!("{object}: {error:?}"));
-}
-
-fn create_pod(server: &ApiServer, name: &str, cpu: &str, spec: Value) {
-    let mut pod = json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default", "labels": {"app": name}},
-        "spec": {"containers": [{
-            "name": "c", "image": "registry.example.com/pause:1",
-            "resources": {"requests": {"cpu": cpu}},
-        }]},
-    });
-    for (key, value) in spec.as_object().expect("fields") {
-        match key.as_str() {
-            "ports" => pod["spec"]["containers"][0]["ports"] = value.clone(),
-            _ => pod["spec"][key] = value.clone(),
-        }
-    }
-    create(server, pod);
 }
 
 /// The pods that no node takes: the name, the request of CPU, and other fields.
@@ -125,17 +92,14 @@ fn written(server: &ApiServer, name: &str) -> Option<String> {
 #[test]
 fn explain_and_what_if_give_the_message_that_the_scheduler_writes() {
     let server = cluster();
-    let running = start(&server);
+    let running = run(&server, &SHORT);
     let ports = json!([{"containerPort": 80, "hostPort": 80}]);
     create_pod(&server, "filler", "6", json!({"ports": ports}));
-    let is_bound = |name: &str| {
-        server.get("Pod", "default", name).expect("the pod")["spec"]["nodeName"].is_string()
-    };
-    until("bound", || is_bound("filler"));
+    until("bound", || is_bound(&server, "filler"));
     for (name, cpu, spec) in failures() {
         create_pod(&server, name, cpu, spec);
-        until(name, || written(&server, name).is_some() || is_bound(name));
-        assert!(!is_bound(name), "{name} fits");
+        until(name, || written(&server, name).is_some() || is_bound(&server, name));
+        assert!(!is_bound(&server, name), "{name} fits");
     }
     drop(running);
     let mut objects = Vec::new();

@@ -2,10 +2,11 @@
 //! threads, and its figures are consistent.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+
+use serde_json::Value;
 
 use crate::common::portolan;
-use serde_json::Value;
+use crate::running::Running;
 
 fn replay(arguments: &[&str]) -> Value {
     let run = portolan(&[&["replay", "--output", "json"], arguments].concat());
@@ -57,13 +58,8 @@ fn the_openb_trace_is_placed_as_kube_scheduler_places_it() {
 
 #[test]
 fn a_closed_output_pipe_is_not_an_error() {
-    let mut program = Command::new(env!("CARGO_BIN_EXE_portolan"))
-        .args(["replay", "--first", "10", "--threads", "1"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the program starts");
-    drop(program.stdout.take());
-    let done = program.wait_with_output().expect("the program exits");
-    assert_eq!((done.status.code(), &*String::from_utf8_lossy(&done.stderr)), (Some(0), ""));
+    let mut program = Running::start(&["replay", "--first", "10", "--threads", "1"]);
+    drop(program.0.stdout.take());
+    let run = program.end();
+    assert_eq!((run.code, run.err.as_str()), (0, ""));
 }

@@ -5,11 +5,8 @@ use crate::pages::recorded;
 use portolan_testkit::random::Random;
 use serde_json::{Value, json};
 
-const NODE_OF: &str = "---\napiVersion: v1\nkind: Node\nmetadata: {name: NAME, labels: \
+const NODE: &str = "---\napiVersion: v1\nkind: Node\nmetadata: {name: NAME, labels: \
     {kubernetes.io/hostname: NAME}}\nstatus: {allocatable: {cpu: '1', memory: 1Gi, pods: '10'}}\n";
-
-const NODE: &[u8] = b"apiVersion: v1\nkind: Node\nmetadata: {name: n, labels: \
-    {kubernetes.io/hostname: n}}\nstatus: {allocatable: {cpu: '1', memory: 1Gi, pods: '10'}}\n";
 
 /// A pod with these metadata and this part of its spec.
 fn pod(name: &str, metadata: &str, spec: &str) -> String {
@@ -22,7 +19,7 @@ fn pod(name: &str, metadata: &str, spec: &str) -> String {
 
 /// The answers in the page of a replay of these pods.
 fn page(test: &str, pods: &[String], more: &[&str]) -> Value {
-    let nodes = file(test, "nodes.yaml", NODE);
+    let nodes = file(test, "nodes.yaml", NODE.replace("NAME", "n").as_bytes());
     let pods = file(test, "pods.yaml", pods.concat().as_bytes());
     let page = file(test, "page.html", b"<!doctype html>old");
     let arguments = ["replay", "--nodes", &nodes, "--pods", &pods, "--html", &page];
@@ -75,8 +72,7 @@ fn replays_with_and_without_the_queue_are_equal_if_no_pod_needs_it() {
                 };
                 let zone = draws.below(3);
                 let labels = format!("{{kubernetes.io/hostname: n{n}, zone: z{zone}}}");
-                NODE_OF
-                    .replace("{kubernetes.io/hostname: NAME}", &labels)
+                NODE.replace("{kubernetes.io/hostname: NAME}", &labels)
                     .replace("NAME", &format!("n{n}"))
                     .replace("'1'", &(1 + draws.below(4)).to_string())
                     .replace("\nstatus", &format!("{taint}\nstatus"))

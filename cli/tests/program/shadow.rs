@@ -1,82 +1,18 @@
 //! `portolan shadow` against an API server in memory, as a process.
 
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Stdio};
-
-use portolan_apiserver::{ApiServer, Options};
+use portolan_apiserver::ApiServer;
 use serde_json::{Value, json};
 
-use crate::common::{Run, file, portolan};
+use crate::common::{file, portolan};
+use crate::live;
+use crate::running::{self, Running, create_pod};
 
 fn cluster() -> ApiServer {
-    let server = ApiServer::start(Options::default()).expect("a server");
-    for (name, cpu) in [("large", "16"), ("small", "1")] {
-        let amounts = json!({"cpu": cpu, "memory": "8Gi", "pods": "100"});
-        server
-            .create(&json!({
-                "apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
-                "status": {"capacity": amounts, "allocatable": amounts},
-            }))
-            .expect("a node");
-    }
-    server
+    running::cluster(&[("large", "16"), ("small", "1")])
 }
 
 fn create(server: &ApiServer, name: &str) {
-    server
-        .create(&json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": name, "namespace": "default"},
-            "spec": {"containers": [{"name": "c", "image": "registry.example.com/pause:1",
-                "resources": {"requests": {"cpu": "500m"}}}]},
-        }))
-        .expect("a pod");
-}
-
-/// A program that is killed when the test ends early.
-struct Running(Child);
-
-impl Running {
-    fn start(arguments: &[&str]) -> Running {
-        let child = Command::new(env!("CARGO_BIN_EXE_portolan"))
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the program starts");
-        Running(child)
-    }
-
-    /// Waits until the standard error contains this text.
-    fn wait_for(&mut self, text: &str) {
-        let mut reader = BufReader::new(self.0.stderr.take().expect("not taken yet"));
-        let mut line = String::new();
-        while !line.contains(text) {
-            line.clear();
-            let read = reader.read_line(&mut line).expect("readable");
-            assert!(read > 0, "the program ended without {text:?}");
-        }
-        // Somebody has to read the rest.
-        std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
-    }
-
-    /// Waits until the program ends.
-    fn end(mut self) -> Run {
-        let mut out = String::new();
-        let mut stdout = self.0.stdout.take().expect("not taken yet");
-        stdout.read_to_string(&mut out).expect("the program prints UTF-8");
-        let code = self.0.wait().expect("the program ends").code();
-        Run { code: code.expect("an exit status"), out, err: String::new() }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    create_pod(server, name, "500m", json!({}));
 }
 
 /// Starts a shadow and waits until it observes.
@@ -131,18 +67,8 @@ fn a_disagreement_is_printed_with_both_nodes_and_ends_with_status_1() {
 #[test]
 fn decisions_of_portolan_run_agree() {
     let server = cluster();
-    let url = server.url();
     let running = shadow(&server, &["--pods", "20", "--output", "json"]);
-    let scheduler = Running::start(&[
-        "run",
-        "--serve",
-        "none",
-        "--log",
-        "error",
-        "--leader-elect=false",
-        "--master",
-        &url,
-    ]);
+    let scheduler = live::run(&server, &["--leader-elect=false"]);
     (0..20).for_each(|n| create(&server, &format!("pod-{n}")));
     let run = running.end();
     drop(scheduler);
@@ -158,8 +84,7 @@ fn decisions_of_portolan_run_agree() {
 fn a_signal_ends_a_shadow_with_its_summary() {
     let server = cluster();
     let running = shadow(&server, &[]);
-    let ended = Command::new("kill").arg(running.0.id().to_string()).status().expect("kill");
-    assert!(ended.success());
+    running.signal("-TERM");
     let run = running.end();
     assert!(run.code == 0 && run.out.contains("0 pods in"), "{} {}", run.code, run.out);
 }
