@@ -112,7 +112,8 @@ pub(crate) struct Listed {
     requested: Vec<f64>,
 }
 
-fn taint(taint: &Taint) -> String {
+/// A taint as `kubectl taint` writes it.
+pub(crate) fn taint(taint: &Taint) -> String {
     let Taint { key, value, effect } = taint;
     let equals = if value.is_empty() { "" } else { "=" };
     format!("{key}{equals}{value}:{effect:?}")

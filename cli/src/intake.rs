@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use portolan_k8s::Objects;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::error::CommandError;
@@ -24,7 +25,7 @@ const KEPT: usize = 1000;
 const FINISHED: &str = "finished";
 
 /// Objects that are ignored for the same reason.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Ignored {
     kind: String,
     count: usize,
@@ -176,14 +177,11 @@ impl Intake {
 
     /// The field `input` of a JSON result.
     pub(crate) fn json(&self) -> Value {
-        let ignored = self.ignored.iter();
-        let ignored =
-            ignored.map(|it| json!({ "kind": it.kind, "count": it.count, "why": it.why }));
         let warnings = self.warnings.iter();
         let warnings = warnings.map(|(what, times)| json!({ "what": what, "count": times }));
         json!({
             "read": self.read,
-            "ignored": ignored.collect::<Vec<_>>(),
+            "ignored": self.ignored,
             "warnings": warnings.collect::<Vec<_>>(),
             "further_warnings": self.further,
             "directories": self.directories,

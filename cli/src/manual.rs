@@ -7,6 +7,7 @@ use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 
 use crate::error::CommandError;
+use crate::output::failed;
 use crate::{arguments, print};
 
 /// Print the completions of a shell.
@@ -46,9 +47,8 @@ pub(crate) fn completions(arguments: &Completions) -> Result<ExitCode, CommandEr
 pub(crate) fn man(arguments: &Man) -> Result<ExitCode, CommandError> {
     match &arguments.folder {
         Some(folder) => {
-            let failed = |error| CommandError::Write { file: folder.clone(), error };
-            std::fs::create_dir_all(folder).map_err(failed)?;
-            clap_mangen::generate_to(command(), folder).map_err(failed)?;
+            std::fs::create_dir_all(folder).map_err(failed(folder))?;
+            clap_mangen::generate_to(command(), folder).map_err(failed(folder))?;
         }
         None => {
             let mut page = Vec::new();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::CommandError;
 
-fn failed(path: &Path) -> impl Fn(Error) -> CommandError {
+pub(crate) fn failed(path: &Path) -> impl Fn(Error) -> CommandError {
     move |error| CommandError::Write { file: path.to_owned(), error }
 }
 

@@ -5,11 +5,12 @@ use std::fmt;
 use portolan::cache::{Cluster, Fork};
 use portolan::model::{
     Name, Node, NodeLabels, Pod, PodAffinity, PodAffinityTerm, PodSpec, Protocol, Requirement,
-    Taint, TaintEffect, Template, Toleration, TolerationOperator, UnsatisfiableAction,
+    Taint, Template, Toleration, TolerationOperator, UnsatisfiableAction,
 };
 
 use super::requests::Lower;
 use super::trial::Trial;
+use crate::columns::taint;
 use crate::text::{count, requirement, selector};
 
 /// An edit of the pod's manifest, or of the cluster.
@@ -301,19 +302,6 @@ pub(super) fn without_pods<'p>(
         fork.remove_pod(&pod.uid).ok()?;
     }
     Some(fork)
-}
-
-/// Taints as `kubectl taint` writes them.
-fn taint(taint: &Taint) -> String {
-    let Taint { key, value, .. } = taint;
-    let effect = match taint.effect {
-        TaintEffect::NoExecute => "NoExecute",
-        _ => "NoSchedule",
-    };
-    match value.is_empty() {
-        true => format!("{key}:{effect}"),
-        false => format!("{key}={value}:{effect}"),
-    }
 }
 
 /// Names of pods in a sentence.

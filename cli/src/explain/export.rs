@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use super::changes::Change;
-use super::report::{Group, LISTED, Shortfall, by_reason, fits_on, headline, message, shortfall};
+use super::report::{Group, LISTED, by_reason, fits_on, headline, message, shortfall};
 use super::{Explained, Preemption};
 use crate::error::CommandError;
 use crate::output::cell;
@@ -86,10 +86,7 @@ pub(super) fn json(explained: &Explained<'_>) -> Result<String, CommandError> {
     let groups = by_reason(evaluation)
         .into_iter()
         .map(|((reason, plugin, code), Group { nodes, alone })| {
-            let short = shortfall(explained, &reason, &nodes).map(|short| {
-                let Shortfall { resource, least, median, most } = short;
-                json!({ "resource": resource, "least": least, "median": median, "most": most })
-            });
+            let short = shortfall(explained, &reason, &nodes);
             json!({
                 "reason": reason,
                 "plugin": plugin,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
 use portolan::plugin::{Evaluation, Status, Verdict};
+use serde::Serialize;
 
 use super::edit;
 use super::schedulers::Cause;
@@ -17,6 +18,7 @@ pub(super) const LISTED: usize = 10;
 const SHOWN: usize = 10;
 
 /// The shortfall of a resource on the nodes of a group, in its smallest unit.
+#[derive(Serialize)]
 pub(super) struct Shortfall<'r> {
     pub(super) resource: &'r str,
     pub(super) least: i64,

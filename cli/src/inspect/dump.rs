@@ -14,6 +14,7 @@ use portolan_k8s::DeviceObjects;
 use serde_json::{Map, Value, json};
 
 use crate::cluster::{self, Loaded};
+use crate::columns::taint;
 use crate::error::CommandError;
 use crate::names::did_you_mean;
 use crate::print;
@@ -334,12 +335,8 @@ fn nodes(cluster: &Cluster, shown: &Shown<'_>) -> String {
             cells.push(reclaimed);
         }
         if let Some(object) = object.filter(|_| shown.is_wide()) {
-            let taints = object.taints.iter().map(|taint| match &*taint.value {
-                "" => format!("{}:{:?}", taint.key, taint.effect),
-                value => format!("{}={value}:{:?}", taint.key, taint.effect),
-            });
             cells.push(labels(object.labels.iter()));
-            cells.push(taints.collect::<Vec<_>>().join(","));
+            cells.push(object.taints.iter().map(taint).collect::<Vec<_>>().join(","));
         }
         table.add_row(row(cells));
     }

@@ -14,6 +14,7 @@ use portolan_kube::write::Fence;
 use tokio::time::sleep;
 
 use crate::error::CommandError;
+use crate::output;
 use crate::{input, terminal};
 
 use super::log::log_to_stderr;
@@ -108,9 +109,7 @@ fn write_configuration(
     to: &Path,
 ) -> Result<ExitCode, CommandError> {
     let all = settings.completed(text).map_err(live)?;
-    // A tree of values can be written.
-    let text = format!("{all:#}\n");
-    std::fs::write(to, text).map_err(|error| CommandError::Write { file: to.to_owned(), error })?;
+    output::write(to, format!("{all:#}\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -12,6 +12,7 @@ use portolan_kube::process::{
 
 use super::live;
 use super::run::duration;
+use super::settings::set;
 use crate::error::CommandError;
 
 /// kube-scheduler's port.
@@ -243,13 +244,12 @@ impl Serving {
             Some(false) => Lookup::Strict,
             _ => Lookup::Tolerant,
         };
-        let set = |to: &mut Duration, given: Option<Duration>| *to = given.unwrap_or(*to);
-        set(&mut config.token_ttl, self.authentication_token_webhook_cache_ttl);
-        set(&mut config.authorized_ttl, self.authorization_webhook_cache_authorized_ttl);
-        set(&mut config.unauthorized_ttl, self.authorization_webhook_cache_unauthorized_ttl);
-        if let Some(paths) = &self.authorization_always_allow_paths {
-            config.always_allow_paths = paths.clone();
-        }
+        let ttl = self.authorization_webhook_cache_unauthorized_ttl.as_ref();
+        set(&mut config.unauthorized_ttl, ttl);
+        let ttl = self.authorization_webhook_cache_authorized_ttl.as_ref();
+        set(&mut config.authorized_ttl, ttl);
+        set(&mut config.token_ttl, self.authentication_token_webhook_cache_ttl.as_ref());
+        set(&mut config.always_allow_paths, self.authorization_always_allow_paths.as_ref());
         if config.authentication.is_none() {
             tracing::warn!(
                 "bearer tokens are ignored and authorities are not looked up: use --authentication-kubeconfig"
@@ -261,18 +261,11 @@ impl Serving {
     fn request_headers(&self) -> RequestHeaders {
         let mut headers = RequestHeaders::default();
         headers.client_ca = self.requestheader_client_ca_file.clone();
-        let given = [
-            (&mut headers.allowed_names, &self.requestheader_allowed_names),
-            (&mut headers.username_headers, &self.requestheader_username_headers),
-            (&mut headers.uid_headers, &self.requestheader_uid_headers),
-            (&mut headers.group_headers, &self.requestheader_group_headers),
-            (&mut headers.extra_prefixes, &self.requestheader_extra_headers_prefix),
-        ];
-        for (to, given) in given {
-            if let Some(given) = given {
-                to.clone_from(given);
-            }
-        }
+        set(&mut headers.allowed_names, self.requestheader_allowed_names.as_ref());
+        set(&mut headers.username_headers, self.requestheader_username_headers.as_ref());
+        set(&mut headers.uid_headers, self.requestheader_uid_headers.as_ref());
+        set(&mut headers.group_headers, self.requestheader_group_headers.as_ref());
+        set(&mut headers.extra_prefixes, self.requestheader_extra_headers_prefix.as_ref());
         headers
     }
 }

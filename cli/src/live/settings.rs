@@ -60,23 +60,14 @@ pub(super) struct Compatible {
     /// Profiling is not supported, so only `false` has an effect.
     #[arg(
         long,
+        alias = "contention-profiling",
         hide = true,
         value_name = "BOOL",
         default_missing_value = "true",
         num_args = 0..=1,
         require_equals = true
     )]
-    profiling: Option<bool>,
-    /// Profiling is not supported, so only `false` has an effect.
-    #[arg(
-        long,
-        hide = true,
-        value_name = "BOOL",
-        default_missing_value = "true",
-        num_args = 0..=1,
-        require_equals = true
-    )]
-    contention_profiling: Option<bool>,
+    profiling: Vec<bool>,
 }
 
 /// The settings, and notes about them for the user.
@@ -125,8 +116,7 @@ pub(super) fn resolve(
     if let Some(format) = format.filter(|format| !is_json(format)) {
         notes.push(format!("contentType {format} is ignored: requests use application/json"));
     }
-    let flags = [compatible.profiling, compatible.contention_profiling];
-    if settings.enable_profiling == Some(true) || flags.contains(&Some(true)) {
+    if settings.enable_profiling == Some(true) || compatible.profiling.contains(&true) {
         notes.push("enableProfiling is ignored: profiling is not supported".into());
     }
     let found = &mut settings.leader_election;
@@ -167,18 +157,19 @@ pub(super) fn election(settings: &ProcessSettings, host: &str) -> Option<Electio
         return None;
     }
     let mut config = ElectionConfig::new(format!("{host}_{:032x}", fastrand::u128(..)));
-    let set = |to: &mut Duration, given: Option<Duration>| *to = given.unwrap_or(*to);
-    set(&mut config.lease_duration, given.lease_duration);
-    set(&mut config.renew_deadline, given.renew_deadline);
-    set(&mut config.retry_period, given.retry_period);
-    let name = |to: &mut String, given: &Option<String>| {
-        if let Some(given) = given {
-            to.clone_from(given);
-        }
-    };
-    name(&mut config.name, &given.resource_name);
-    name(&mut config.namespace, &given.resource_namespace);
+    set(&mut config.lease_duration, given.lease_duration.as_ref());
+    set(&mut config.renew_deadline, given.renew_deadline.as_ref());
+    set(&mut config.retry_period, given.retry_period.as_ref());
+    set(&mut config.name, given.resource_name.as_ref());
+    set(&mut config.namespace, given.resource_namespace.as_ref());
     Some(config)
+}
+
+/// Replaces a default by the value that is given, if one is.
+pub(super) fn set<T: Clone>(default: &mut T, given: Option<&T>) {
+    if let Some(given) = given {
+        default.clone_from(given);
+    }
 }
 
 #[cfg(test)]
@@ -242,7 +233,7 @@ mod tests {
         let flags = Compatible {
             kube_api_qps: Some(20.0),
             kube_api_burst: Some(0),
-            profiling: Some(true),
+            profiling: vec![true],
             ..Compatible::default()
         };
         let found = resolve(None, &Leading::default(), &flags).expect("valid");

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use portolan::model::{Name, Pod, Uid};
+use serde::Serialize;
 
 use crate::intake::Intake;
 use crate::text::{count, first_names, line};
@@ -63,6 +64,7 @@ pub(super) struct Later {
 }
 
 /// A controller with another number of pods.
+#[derive(Serialize)]
 pub(super) struct Scaled {
     /// Kind, namespace and name.
     pub(super) controller: String,

@@ -59,7 +59,7 @@ impl<'q> Asked<'q> {
         tell: &(dyn Fn(Value) + Sync),
     ) -> Result<(Value, Checkpoint, Contents), CommandError> {
         let on_failure = |harm: &Harm, of: usize| {
-            tell(json!({ "failure": report::harm_json(harm), "of": of }));
+            tell(json!({ "failure": harm, "of": of }));
         };
         let base = &Base { on_failure: &on_failure, ..self.0.clone() };
         let question = Question { base, change, without: base.without_change()? };

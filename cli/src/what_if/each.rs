@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use portolan::model::{Name, Node};
+use serde::Serialize;
 
 use crate::error::CommandError;
 use crate::text::count;
@@ -37,6 +38,7 @@ pub(super) struct Failures {
 }
 
 /// The pods that a failure harms.
+#[derive(Serialize)]
 pub(super) struct Harm {
     pub(super) name: String,
     pub(super) nodes: Vec<String>,

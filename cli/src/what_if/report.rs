@@ -232,39 +232,22 @@ fn rows<'r>(rows: impl IntoIterator<Item = &'r Row>, fields: &[&str]) -> Vec<Val
 }
 
 fn upgrade_json(upgrade: &Upgrade) -> Value {
-    let steps = upgrade.steps.iter().map(|step| {
-        json!({
-            "nodes": step.nodes.iter().map(|node| &**node).collect::<Vec<_>>(),
-            "surge": step.surge,
-            "evicted": step.evicted,
-            "waits": step.waits,
-            "blocked": step.blocked,
-            "pending": step.pending,
-        })
-    });
     json!({
         "nodes": upgrade.selected(),
         "failed_step": upgrade.failed(),
-        "steps": steps.collect::<Vec<_>>(),
+        "steps": upgrade.steps,
     })
 }
 
 fn each_json(each: &Failures) -> Value {
     json!({
-        "failures": each.failures.iter().map(harm_json).collect::<Vec<_>>(),
+        "failures": each.failures,
         "harmful": each.harmful().count(),
         "nodes_without_zone": each.without_zone,
     })
 }
 
-pub(super) fn harm_json(harm: &Harm) -> Value {
-    let Harm { name, nodes, during, after, lost } = harm;
-    json!({ "name": name, "nodes": nodes, "during": during, "after": after, "lost": lost })
-}
-
 fn consolidated_json(found: &Consolidation) -> Value {
-    let remove = found.emptied.iter().map(|it| json!({ "node": &*it.name, "pods": it.pods }));
-    let remain = found.remaining.iter().map(|it| json!({ "node": &*it.name, "why": it.why }));
     let moves = found
         .moves
         .iter()
@@ -272,9 +255,9 @@ fn consolidated_json(found: &Consolidation) -> Value {
     json!({
         "seconds": found.spent.as_secs_f64(),
         "complete": found.is_complete,
-        "lower_bound": { "nodes": found.bound.nodes, "by": found.bound.by },
-        "remove": remove.collect::<Vec<_>>(),
-        "remain": remain.collect::<Vec<_>>(),
+        "lower_bound": found.bound,
+        "remove": found.emptied,
+        "remain": found.remaining,
         "moves": moves.collect::<Vec<_>>(),
     })
 }
@@ -292,18 +275,10 @@ pub(super) fn json(answer: &Answer) -> Value {
         .removed
         .iter()
         .map(|(pod, from)| json!({ "pod": &*pod.key(), "from": from.as_deref() }));
-    let scaled = answer
-        .scaled
-        .iter()
-        .map(|it| json!({ "controller": it.controller, "from": it.from, "to": it.to }));
     let budgets = answer.budgets.iter().map(|(name, of)| {
         let blocks: Vec<Name> = of.blocked.iter().map(Pod::key).collect();
         let why = (!of.blocked.is_empty()).then(|| why_blocked(of));
         json!({ "budget": name, "waits": of.waits, "blocks": blocks, "why": why })
-    });
-    let rollouts = answer.rollouts.iter().map(|it| {
-        let Rollout { controller, pods, done, why, is_started } = it;
-        json!({ "controller": controller, "pods": pods, "done": done, "started": is_started, "why": why })
     });
     let mut result = json!({
         "version": VERSION,
@@ -323,13 +298,13 @@ pub(super) fn json(answer: &Answer) -> Value {
             json!({ "terminating_pods": later.terminating, "failed_nodes": later.failed })
         }),
         "waiting": rows(answer.waiting(), &["from", "why"]),
-        "failed": answer.failed.iter().map(|node| &**node).collect::<Vec<_>>(),
+        "failed": answer.failed,
         "lost": rows(&effects.lost, &["from", "why"]),
         "removed": removed.collect::<Vec<_>>(),
-        "scaled": scaled.collect::<Vec<_>>(),
+        "scaled": answer.scaled,
         "budgets": budgets.collect::<Vec<_>>(),
         "kubectl_flags": answer.kubectl_flags,
-        "rollouts": rollouts.collect::<Vec<_>>(),
+        "rollouts": answer.rollouts,
         "failed_jobs": effects.failed_jobs,
         "not_simulated": answer.unsimulated,
         "notes": answer.notes,

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use portolan::model::{Name, Object, Pod, Uid};
 use portolan_k8s::{ControllerKind, IntOrPercent, PodController, PodFacts, Scales, UpdateStrategy};
+use serde::Serialize;
 
 use crate::cluster::{Added, Contents};
 use crate::error::CommandError;
@@ -20,6 +21,7 @@ use super::world::World;
 use crate::targets::{Finder, Reference};
 
 /// The rollout of a controller.
+#[derive(Serialize)]
 pub(super) struct Rollout {
     /// Kind, namespace and name.
     pub(super) controller: String,
@@ -29,6 +31,7 @@ pub(super) struct Rollout {
     pub(super) done: usize,
     /// Why the rollout does not start or hangs, if it does.
     pub(super) why: Option<String>,
+    #[serde(rename = "started")]
     pub(super) is_started: bool,
 }
 

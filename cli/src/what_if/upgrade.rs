@@ -10,6 +10,7 @@ use std::sync::Arc;
 use portolan::cache::Cluster;
 use portolan::model::{Name, Node, Pod};
 use portolan_k8s::{IntOrPercent, Objects};
+use serde::Serialize;
 
 use crate::error::CommandError;
 use crate::text::count;
@@ -28,6 +29,7 @@ pub(super) fn amount(text: &str) -> Result<IntOrPercent, String> {
 }
 
 /// One step of an upgrade.
+#[derive(Serialize)]
 pub(super) struct Step {
     pub(super) nodes: Vec<Name>,
     /// How many of the nodes are replaced by new ones before they are drained.

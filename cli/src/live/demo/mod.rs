@@ -51,9 +51,6 @@ pub(crate) struct Arguments {
     /// Time that the server takes for each write, in milliseconds, as if it wrote to etcd.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 10)]
     write_delay: u64,
-    /// Bindings in flight at once.
-    #[arg(long, value_name = "COUNT", default_value = "64", value_parser = arguments::at_least_one::<NonZeroUsize>)]
-    bindings: NonZeroUsize,
     /// Output format.
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
@@ -126,7 +123,6 @@ async fn measure(
     let limits = Limits::default();
     let api = Connection::unauthenticated(server.url()).open(limits).await.map_err(live)?;
     let mut config = LiveConfig::default();
-    config.bindings = arguments.bindings;
     config.writes.host = "demo".to_owned();
     let started = Instant::now();
     let mut scheduler = LiveScheduler::start(api, Fence::opened(), config).map_err(live)?;

@@ -16,6 +16,7 @@ use portolan_kube::process::Served;
 use portolan_kube::shadow::{Judgement, Shadow, ShadowConfig};
 
 use crate::error::CommandError;
+use crate::output::failed;
 use crate::{Output, arguments, print};
 
 use super::log::log_to_stderr;
@@ -165,14 +166,11 @@ struct Export<'a> {
 
 impl<'a> Export<'a> {
     fn create(path: &'a Path) -> Result<Export<'a>, CommandError> {
-        let file = File::create(path)
-            .map_err(|error| CommandError::Write { file: path.to_owned(), error })?;
-        Ok(Export { path, file })
+        Ok(Export { path, file: File::create(path).map_err(failed(path))? })
     }
 
     fn write(&mut self, judgement: &Judgement) -> Result<(), CommandError> {
         let line = format!("{}\n", report::line(judgement));
-        let failed = |error| CommandError::Write { file: self.path.to_owned(), error };
-        self.file.write_all(line.as_bytes()).map_err(failed)
+        self.file.write_all(line.as_bytes()).map_err(failed(self.path))
     }
 }

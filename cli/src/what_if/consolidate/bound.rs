@@ -14,8 +14,10 @@ use portolan::model::{
     HOSTNAME, Labels, Name, Node, NodeSelector, Pod, Resources, TaintEffect, Template, Toleration,
 };
 use portolan::scheduler::drain::{self, DrainOptions};
+use serde::Serialize;
 
 /// A lower bound.
+#[derive(Serialize)]
 pub(in super::super) struct Bound {
     pub(in super::super) nodes: usize,
     /// The resource or the constraint that it follows from.
@@ -245,7 +247,7 @@ impl Demand {
                 sets.push(&group.nodes);
             }
         }
-        let mut needs: Vec<(Need, &Nodes)> =
+        let mut needs: Vec<(Bound, &Nodes)> =
             sets.into_iter().map(|set| (self.need(set), set)).collect();
         let whole = needs.remove(0).0;
         // Disjoint sets, those that need the most nodes first.
@@ -269,11 +271,11 @@ impl Demand {
             parts.truncate(4);
             return Bound { nodes: sum, by: format!("{}{more}", parts.join(" + ")) };
         }
-        Bound { nodes: whole.nodes, by: whole.by }
+        whole
     }
 
     /// The number of nodes of a set that the pods which may run nowhere else need.
-    fn need(&self, set: &Nodes) -> Need {
+    fn need(&self, set: &Nodes) -> Bound {
         let groups = self.groups.iter().filter(|group| group.nodes.is_within(set));
         let mut requested: Amounts = vec![0; self.resources.len()];
         let (mut apart, mut pods) = (0, 0);
@@ -291,7 +293,7 @@ impl Demand {
             let pods = crate::text::count(usize::try_from(pods).unwrap_or(0), "pod");
             format!(" of {pods} restricted to {}", crate::text::count(members.len(), "node"))
         };
-        let mut need = Need { nodes: fixed, by: "nodes that cannot be emptied".to_owned() };
+        let mut need = Bound { nodes: fixed, by: "nodes that cannot be emptied".to_owned() };
         for (at, wanted) in requested.iter().enumerate() {
             let mut wanted = *wanted;
             members.iter().filter(|it| self.fixed[**it]).for_each(|it| {
@@ -310,20 +312,14 @@ impl Demand {
             }
             if nodes > need.nodes {
                 let what = if at == PODS { "the number of pods" } else { &*self.resources[at] };
-                need = Need { nodes, by: format!("{what}{of}") };
+                need = Bound { nodes, by: format!("{what}{of}") };
             }
         }
         if apart > need.nodes {
-            need = Need { nodes: apart, by: format!("anti-affinity{of}") };
+            need = Bound { nodes: apart, by: format!("anti-affinity{of}") };
         }
         need
     }
-}
-
-/// A number of nodes and its reason.
-struct Need {
-    nodes: usize,
-    by: String,
 }
 
 fn placement(template: &Template) -> Placement {

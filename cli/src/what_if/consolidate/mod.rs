@@ -24,6 +24,7 @@ use portolan::plugin::Cycle;
 use portolan::scheduler::drain::{self, DrainOptions, Stays};
 use portolan::{Algorithm, AlgorithmConfig, Framework, Profiles};
 use rayon::prelude::*;
+use serde::Serialize;
 
 use crate::resource_claims::uses_devices;
 use crate::text::count;
@@ -69,14 +70,18 @@ impl Consolidation {
 }
 
 /// A node that can be removed.
+#[derive(Serialize)]
 pub(super) struct Emptied {
+    #[serde(rename = "node")]
     pub(super) name: Name,
     /// The pods that move to other nodes.
     pub(super) pods: usize,
 }
 
 /// A node that remains.
+#[derive(Serialize)]
 pub(super) struct Kept {
+    #[serde(rename = "node")]
     pub(super) name: Name,
     pub(super) why: String,
 }
