@@ -635,16 +635,31 @@ impl Input {
 
     /// Loads the cluster and the added objects into an engine. O(cluster).
     pub(crate) fn load(self, godel: &Godel, added: Vec<Object>) -> Result<Loaded, CommandError> {
+        Ok(self.engine(godel, added, &PodList::default())?.1)
+    }
+
+    /// Loads everything into a new engine. The pending pods share what is equal with an older list.
+    fn engine(
+        self,
+        godel: &Godel,
+        added: Vec<Object>,
+        before: &PodList,
+    ) -> Result<(Writer, Loaded), CommandError> {
         let claims = self.claims();
-        let (mut writer, reader) = Engine::inline(godel.config(claims.as_ref()));
-        let pending = self.put(&mut writer, godel)?;
+        let (mut writer, _) = Engine::inline(godel.config(claims.as_ref()));
+        let Objects { objects, nodes, .. } = &*self.objects;
+        let (placed, pending) = self.partition(godel)?;
+        let applied = writer.load(objects.clone(), nodes.clone(), placed);
+        if let Some((object, error)) = applied.rejected.into_iter().next() {
+            return Err(rejected(object, error));
+        }
         for object in added {
             put(&mut writer, object)?;
         }
         self.contents.allow_disruptions(&mut writer, &pending)?;
         writer.publish();
-        let pending = PodList::of(pending, &PodList::default());
-        Ok(Loaded { contents: self.contents, cluster: reader.snapshot(), pending, claims })
+        let (cluster, pending) = (writer.snapshot(), PodList::of(pending, before));
+        Ok((writer, Loaded { contents: self.contents, cluster, pending, claims }))
     }
 
     /// The controller of the pods' claims, if there are any.
@@ -703,17 +718,6 @@ impl Input {
         strict.check(intake)?;
         self.contents.limit.expand(0, &mut objects, &Objects::default())?;
         Ok((objects.pods, objects.devices))
-    }
-
-    /// Adds everything to an empty engine; returns the pending pods.
-    fn put(&self, writer: &mut Writer, godel: &Godel) -> Result<Vec<Pod>, CommandError> {
-        let Objects { objects, nodes, .. } = &*self.objects;
-        let (placed, pending) = self.partition(godel)?;
-        let applied = writer.load(objects.clone(), nodes.clone(), placed);
-        if let Some((object, error)) = applied.rejected.into_iter().next() {
-            return Err(rejected(object, error));
-        }
-        Ok(pending)
     }
 
     /// The pods that are on a node, and the others. Refuses nodes and pods that occur twice.

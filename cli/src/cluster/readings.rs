@@ -51,13 +51,9 @@ impl Readings {
         let can_follow =
             |last: &Last| !godel.is_enabled() && last.loaded.claims.is_some() == claims.is_some();
         let Some(last) = self.last.as_mut().filter(|last| can_follow(last)) else {
-            let (mut writer, _) = Engine::inline(godel.config(claims.as_ref()));
-            let pending = input.put(&mut writer, godel)?;
-            input.contents.allow_disruptions(&mut writer, &pending)?;
-            writer.publish();
-            let before = self.last.take().map(|last| last.loaded.pending).unwrap_or_default();
-            let (cluster, pending) = (writer.snapshot(), PodList::of(pending, &before));
-            let loaded = Loaded { contents: input.contents, cluster, pending, claims };
+            let before =
+                self.last.as_ref().map(|last| last.loaded.pending.clone()).unwrap_or_default();
+            let (writer, loaded) = input.engine(godel, Vec::new(), &before)?;
             self.last = Some(Last { writer, loaded: loaded.clone() });
             return Ok(Some(loaded));
         };

@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, HashMap};
 
 use portolan::cache::{Cluster, NodeInfo};
 use portolan::model::{Name, Pod, Resources};
+use serde::Serialize;
 
 use crate::replacement::is_of_node;
 
 use super::samples::Samples;
 
 /// One resource over the whole cluster.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct Usage {
+    #[serde(skip)]
     pub(crate) resource: String,
     pub(crate) requested: i64,
     pub(crate) allocatable: i64,

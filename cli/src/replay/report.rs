@@ -2,12 +2,13 @@
 
 use std::fmt::Write;
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{Table, presets};
 use serde_json::{Map, Value, json};
 
 use super::meter::Usage;
 use super::run::Outcome;
 use super::workload::Workload;
+use crate::table;
 use crate::text::{cores, count, gib, line};
 
 fn micros(nanos: u64) -> f64 {
@@ -20,17 +21,7 @@ fn rate(outcome: &Outcome) -> f64 {
 
 pub(super) fn json(workload: &Workload, outcome: &Outcome) -> Value {
     let cycle = &outcome.cycle;
-    let usage: Map<String, Value> = outcome
-        .usage
-        .iter()
-        .map(|u| {
-            let value = json!({
-                "requested": u.requested, "allocatable": u.allocatable, "peak": u.peak,
-                "mean": u.mean,
-            });
-            (u.resource.clone(), value)
-        })
-        .collect();
+    let usage = outcome.usage.iter().map(|of| (of.resource.clone(), json!(of)));
     json!({
         "workload": workload.name,
         "run": outcome.run,
@@ -52,7 +43,7 @@ pub(super) fn json(workload: &Workload, outcome: &Outcome) -> Value {
         "generation": outcome.figures.published.0,
         "versions_freed": outcome.figures.freed,
         "live_bytes": outcome.bytes,
-        "utilization": usage,
+        "utilization": usage.collect::<Map<_, _>>(),
         "decision_hash": format!("{:016x}", outcome.decision_hash),
         "wait_seconds": outcome.waits.as_ref().map(|waits| json!({
             "p50": waits.value_at_quantile(0.5),
@@ -183,28 +174,23 @@ fn utilization(outcome: &Outcome) -> (Vec<&'static str>, Vec<Vec<String>>) {
 
 pub(super) fn table(workload: &Workload, outcome: &Outcome) -> String {
     let mut text = format!("{}\n\n", line(&workload.name));
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
+    let mut figures = Table::new();
+    figures.load_style(presets::NOTHING);
     for (name, value) in rows(outcome) {
-        table.add_row([name.to_owned(), value]);
+        figures.add_row([name.to_owned(), value]);
     }
     // Writing to a string does not fail.
-    let _ = writeln!(text, "{}\n", table.trim_fmt());
+    let _ = writeln!(text, "{}\n", figures.trim_fmt());
     let (header, rows) = utilization(outcome);
     let mut usage = Table::new();
     usage.load_style(presets::UTF8_HORIZONTAL_ONLY);
-    crate::table::fit(&mut usage);
-    let columns = header.len();
+    table::fit(&mut usage);
+    let numbers: Vec<usize> = (1..header.len()).collect();
     usage.set_header(header);
     for row in rows {
-        usage.add_row(crate::table::row(row));
+        usage.add_row(table::row(row));
     }
-    for column in 1..columns {
-        if let Some(column) = usage.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    let _ = writeln!(text, "{}", usage.trim_fmt());
+    let _ = writeln!(text, "{}", table::right(usage, &numbers).trim_fmt());
     let reasons = reasons(outcome);
     if !reasons.is_empty() {
         let _ = writeln!(text, "\n{REASONS}:");
