@@ -32,6 +32,7 @@ use crate::text::{count, shortened};
 
 #[cfg(feature = "cluster")]
 pub(crate) use readings::Readings;
+use rest::Controllers;
 pub(crate) use rest::Rest;
 
 /// The option that enables Gödel semantics.
@@ -83,7 +84,9 @@ impl Godel {
         let godel = self.of.clone();
         // The files are authoritative, and the only scheduler follows its profile, which
         // may ignore resources.
-        let config = Config { godel, commit_check: CommitPolicy::Unchecked, ..Config::default() };
+        let commit_check = CommitPolicy::Unchecked;
+        // Questions name pods.
+        let config = Config { godel, commit_check, pod_names: true, ..Config::default() };
         match claims {
             Some(claims) => config.with_store(claims.devices().clone()),
             None => config,
@@ -546,7 +549,7 @@ fn named(controller: &PodController) -> String {
 }
 
 impl Loaded {
-    /// The pod of this namespace and name. O(pods).
+    /// The pod of this namespace and name. O(pending pods).
     pub(crate) fn pod(&self, namespace: &str, name: &str) -> Option<Pod> {
         let mut pending = self.pending.iter();
         let found = pending.find(|pod| **pod.namespace() == *namespace && *pod.name == *name);
@@ -665,7 +668,7 @@ impl Input {
     /// The controller of the pods' claims, if there are any.
     fn claims(&self) -> Option<ClaimController> {
         let Contents { rest, .. } = &self.contents;
-        ClaimController::of(&rest.devices, &self.objects.pods, &rest.controllers)
+        ClaimController::of(&rest.devices, &self.objects.pods, rest.controllers.all())
     }
 
     /// The input without the pods that controllers lacked.
@@ -692,7 +695,7 @@ impl Input {
 
     /// The controllers, to be corrected before they are loaded.
     pub(crate) fn controllers_mut(&mut self) -> &mut Vec<PodController> {
-        Arc::make_mut(&mut self.contents.rest.controllers)
+        Arc::make_mut(&mut self.contents.rest.controllers).all_mut()
     }
 
     /// The objects that decide which pods controllers lack. O(cluster).
@@ -811,7 +814,8 @@ impl Contents {
     /// The same contents with other controllers.
     #[cfg(feature = "cluster")]
     pub(crate) fn with_controllers(&self, controllers: Vec<PodController>) -> Contents {
-        let rest = Rest { controllers: controllers.into(), ..self.rest.clone() };
+        let controllers = Controllers::new(controllers).into();
+        let rest = Rest { controllers, ..self.rest.clone() };
         Contents { rest, ..self.clone() }
     }
 
@@ -848,7 +852,12 @@ impl Contents {
 
     /// The pod controllers, whose daemon sets add pods to new nodes.
     pub(crate) fn controllers(&self) -> &[PodController] {
-        &self.rest.controllers
+        self.rest.controllers.all()
+    }
+
+    /// The desired numbers of pods of the controllers.
+    pub(crate) fn scales(&self) -> &Arc<Scales> {
+        self.rest.controllers.scales()
     }
 
     /// The limits of the disruption budgets.
@@ -883,7 +892,7 @@ impl Contents {
         if limits.is_empty() {
             return Ok(0);
         }
-        let scales = Scales::of(self.controllers());
+        let scales = self.scales();
         let mut budgets = Vec::new();
         let cluster = writer.cluster();
         let mut counts: HashMap<Arc<Template>, PodCounts> = HashMap::new();
@@ -899,7 +908,7 @@ impl Contents {
             let store = &cluster.objects().pod_disruption_budgets;
             let Some(budget) = store.get(&limit.namespace, &limit.name) else { continue };
             let pods = counts.iter().map(|(template, counts)| (&**template, *counts));
-            let allowed = limit.health(pods, &scales).map_or(0, |health| health.margin().max(0));
+            let allowed = limit.health(pods, scales).map_or(0, |health| health.margin().max(0));
             let disruptions_allowed = i32::try_from(allowed).unwrap_or(i32::MAX);
             if budget.disruptions_allowed != disruptions_allowed {
                 budgets.push(PodDisruptionBudget { disruptions_allowed, ..(**budget).clone() });

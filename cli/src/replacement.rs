@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
+use std::sync::Arc;
 
 use portolan::model::{Name, Pod, Template};
 use portolan_k8s::{ControllerKind, Job, PodController, Scaled, Scales};
@@ -21,7 +22,7 @@ pub(crate) enum Replacement {
 #[derive(Clone)]
 pub(crate) struct Replacements {
     /// The desired numbers of pods.
-    pub(crate) scales: Scales,
+    pub(crate) scales: Arc<Scales>,
     /// The ordinals of the stateful sets in the input, by namespace and name.
     ordinals: HashMap<(Name, Name), Range<usize>>,
     /// The controllers that were deleted.
@@ -65,7 +66,7 @@ impl RunningJob {
 }
 
 impl Replacements {
-    pub(crate) fn new(controllers: &[PodController]) -> Replacements {
+    pub(crate) fn new(controllers: &[PodController], scales: Arc<Scales>) -> Replacements {
         let sets = controllers.iter().filter(|it| it.kind == ControllerKind::StatefulSet);
         let sets = sets.map(|it| ((it.namespace.clone(), it.name.clone()), it.ordinals()));
         let jobs = controllers.iter().filter(|it| it.kind == ControllerKind::Job);
@@ -75,7 +76,7 @@ impl Replacements {
             Some(((it.namespace.clone(), it.name.clone()), job))
         });
         Replacements {
-            scales: Scales::of(controllers),
+            scales,
             ordinals: sets.collect(),
             removed: HashSet::new(),
             jobs: jobs.collect(),
@@ -85,7 +86,7 @@ impl Replacements {
 
     /// Changes the number of pods of a controller.
     pub(crate) fn scale(&mut self, kind: &str, namespace: &Name, name: &Name, replicas: usize) {
-        self.scales.set(kind, namespace, name, replicas);
+        Arc::make_mut(&mut self.scales).set(kind, namespace, name, replicas);
         if kind == "StatefulSet" {
             let known = self.ordinals.entry((namespace.clone(), name.clone())).or_default();
             *known = known.start..known.start.saturating_add(replicas);

@@ -3,7 +3,7 @@
 //!
 //! Generated claims are named `<pod>-<entry>`, without Kubernetes' random suffix, so that results repeat.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use portolan::WhatIf;
@@ -258,14 +258,14 @@ pub(crate) fn claims_of<'d>(pod: &'d Pod, devices: &'d Devices) -> Vec<&'d Arc<R
     claim_names(pod).filter_map(|name| devices.claims().get(pod.namespace(), name)).collect()
 }
 
-/// The nodes of up to `most` copies of a pod that fit in addition to the existing pods. Each copy has generated claims of
-/// its own. None of the copies stays.
+/// How many copies of a pod fit on each node, as [`WhatIf::fit_more`] counts them. Each copy has generated claims of its
+/// own.
 pub(crate) fn fit_more(
     what_if: &mut WhatIf,
     claims: Option<&ClaimController>,
     like: &Pod,
     most: usize,
-) -> Vec<Name> {
+) -> BTreeMap<Name, usize> {
     let Some(claims) = claims.filter(|_| !like.template.resource_claims.is_empty()) else {
         return what_if.fit_more(like, most);
     };
@@ -284,7 +284,9 @@ pub(crate) fn fit_more(
         what_if.schedule(&copy).ok().map(|decided| decided.node)
     };
     let undone = what_if.transaction(|what_if| {
-        Err::<(), Vec<Name>>((0..most).map_while(|n| place(what_if, n)).collect())
+        let mut fit = BTreeMap::new();
+        (0..most).map_while(|n| place(what_if, n)).for_each(|on| *fit.entry(on).or_default() += 1);
+        Err::<(), BTreeMap<Name, usize>>(fit)
     });
     undone.err().unwrap_or_default()
 }

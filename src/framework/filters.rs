@@ -405,6 +405,41 @@ impl<'a> Filters<'a> {
         sums.unwrap_or(None)
     }
 
+    /// Returns how many pods like this one each node accepts one after the other, without the nodes that accept none.
+    /// `None` if a filter does not know, or if its verdict on a node depends on other nodes. O(nodes).
+    pub(crate) fn copies(&self) -> Option<Vec<(NodeInfo<'a>, usize)>> {
+        if !self.are_local() {
+            return None;
+        }
+        let cluster = self.cycle.cluster;
+        let mut all = Vec::new();
+        for chunk in cluster.zones().flat_map(|zone| zone.chunks()) {
+            let passed = self.judge_chunk(Scope::Local, cluster, chunk, chunk.live()).ok()?;
+            let known = self.together(|plugin| {
+                Ok(nodes_of(cluster, chunk, passed).try_for_each(|(_, node)| {
+                    let mut copies = None;
+                    for judge in &self.each {
+                        plugin.set(judge.plugin);
+                        let filter = judge.filter.get();
+                        match filter.reads() {
+                            Reads::Node => {}
+                            Reads::Amounts => {
+                                let most = filter.copies(node)?;
+                                copies =
+                                    Some(copies.map_or(most, |copies: usize| copies.min(most)));
+                            }
+                            Reads::Pods | Reads::Anything => return None,
+                        }
+                    }
+                    all.push((node, copies?));
+                    Some(())
+                }))
+            });
+            known.ok().flatten()?;
+        }
+        Some(all)
+    }
+
     /// Updates the filters for a pod that was added to the node. The node belongs to a fork that already contains the
     /// pod.
     ///

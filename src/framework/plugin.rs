@@ -714,6 +714,14 @@ pub trait Filter: Send + Sync {
         }
     }
 
+    /// Returns how many pods like this one the node accepts one after the other, or `None`, the default, if that is not
+    /// known. Called only if [`Filter::reads`] returns [`Reads::Amounts`], by [`WhatIf::fit_more`].
+    ///
+    /// [`WhatIf::fit_more`]: crate::WhatIf::fit_more
+    fn copies(&self, _node: NodeInfo<'_>) -> Option<usize> {
+        None
+    }
+
     /// Returns why the node of these pods would be rejected without them, or `None` if it would pass or if that is not
     /// known: the result of [`Filter::filter`] on a fork. Called only if [`Filter::reads`] returns
     /// [`Reads::Pods`], before a node is tried on a fork. The default is `None`.

@@ -8,7 +8,7 @@ use crate::framework::{
     Code, Cycle, Feasible, Filter, Plugin, PluginInfo, Point, PreFilter, PreScore, Reads, Reasons,
     Score, ScoreKernel, Status, each_lane,
 };
-use crate::model::{Name, Pod, PodClass, Resources, is_extended};
+use crate::model::{Name, Pod, PodClass, PodResources, Resources, is_extended};
 use crate::snapshot::{Chunk, Cluster, Column, Freed, LANES, NodeInfo};
 
 use super::hints::{self, ClusterEvent, Hint};
@@ -70,6 +70,8 @@ struct Room<'a> {
     /// Whether the pod requests no resources, so that only the number of pods is checked.
     nothing: bool,
     scalars: Vec<Scalar<'a>>,
+    /// Whether the pod takes from its node what it requests before it is placed.
+    takes_requests: bool,
 }
 
 /// A scalar resource that the pod requests.
@@ -107,7 +109,7 @@ impl Plugin for NodeResourcesFit {
 
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
         let (cluster, class) = (cycle.cluster, cycle.pod.template.class);
-        let pod = &cycle.pod.template.resources.incoming;
+        let PodResources { incoming: pod, placed, .. } = &cycle.pod.template.resources;
         let requested =
             pod.scalars.iter().filter(|(name, amount)| *amount > 0 && !self.ignores(name));
         let scalars = requested.map(|(name, amount)| {
@@ -122,6 +124,7 @@ impl Plugin for NodeResourcesFit {
                 && pod.ephemeral_storage.0 == 0
                 && pod.scalars.is_empty(),
             scalars: scalars.collect(),
+            takes_requests: pod == placed,
         })))
     }
 
@@ -374,6 +377,18 @@ impl Filter for Room<'_> {
             exceeds(request, allocatable, requested)
         };
         self.has_place(node, Some(freed)) && !self.any_need(node, Some(freed), lacks)
+    }
+
+    fn copies(&self, node: NodeInfo<'_>) -> Option<usize> {
+        let places = node.allowed_pods_of(self.class).saturating_sub(node.pod_count() as i64);
+        let mut copies = places.max(0);
+        self.any_need(node, None, |(_, request, allocatable, requested)| {
+            if request > 0 {
+                copies = copies.min(allocatable.saturating_sub(requested).max(0) / request);
+            }
+            copies == 0
+        });
+        self.takes_requests.then_some(usize::try_from(copies).unwrap_or(usize::MAX))
     }
 
     /// A node is resolvable if it offers enough of every resource when it is empty.

@@ -163,6 +163,8 @@ fn add_by_labels(
 
 /// Counts what the terms of existing pods contribute.
 struct Terms<'c> {
+    /// The pod's namespace.
+    namespace: &'c str,
     contributing: &'c mut Selection<Vec<u32>>,
     decided: Decided<Shares>,
     /// The number of chunks that were counted.
@@ -170,8 +172,12 @@ struct Terms<'c> {
 }
 
 impl<'c> Terms<'c> {
-    fn new(contributing: &'c mut Selection<Vec<u32>>, visited: &'c Cell<usize>) -> Terms<'c> {
-        Terms { contributing, decided: Decided::default(), visited }
+    fn new(
+        namespace: &'c str,
+        contributing: &'c mut Selection<Vec<u32>>,
+        visited: &'c Cell<usize>,
+    ) -> Terms<'c> {
+        Terms { namespace, contributing, decided: Decided::default(), visited }
     }
 
     /// Adds to the domains of each pod the amounts that `share` returns for its template.
@@ -187,7 +193,7 @@ impl<'c> Terms<'c> {
         let (stamp, reads) = (cluster.affine_stamp(), reads(cluster));
         let is_current = self.contributing.is_current(cluster, stamp, reads);
         if !is_current && self.visited.get() > FEW {
-            let all = cluster.affine_templates();
+            let all = cluster.affine_templates_about(self.namespace);
             let found = all.filter(|(_, template)| !share(template, keys).is_empty());
             let numbers = found.map(|(number, _)| number).collect();
             *self.contributing = Selection::new(cluster, stamp, reads, numbers);
@@ -337,7 +343,7 @@ impl Plugin for InterPodAffinity {
             let mut existing = Keys::default();
             if has_anti_affinity {
                 let visited = Cell::new(0);
-                let mut terms = Terms::new(&mut counted.excluding, &visited);
+                let mut terms = Terms::new(&spec.namespace, &mut counted.excluding, &visited);
                 let (keys, is_touched) = counted.existing.follow(
                     cluster,
                     reads(cluster),
@@ -428,8 +434,10 @@ impl Plugin for InterPodAffinity {
             }
         };
         self.counted.with(&pod.template, |counted| {
-            let (mut by_labels, mut by_terms) =
-                (Decided::default(), Terms::new(&mut counted.preferring, &visited));
+            let (mut by_labels, mut by_terms) = (
+                Decided::default(),
+                Terms::new(&spec.namespace, &mut counted.preferring, &visited),
+            );
             let count = |keys: &mut Keys, chunk: &Chunk, part: &mut Part| {
                 if has_own {
                     let position = |term: &PodAffinityTerm| {

@@ -15,6 +15,7 @@ use super::chunk::{Chunk, NodeSlot, Place, lanes};
 use super::cost;
 use super::custom::CustomStores;
 use super::hash_index::HashIndex;
+use super::known::{ByNamespace, Known};
 use super::lane::TemplateId;
 use super::leases::Leases;
 use super::node_info::{NodeInfo, PodInfo};
@@ -22,7 +23,7 @@ use super::plan::PlanId;
 use super::pod_index::PodLookup;
 use super::stores::Objects;
 use super::table::{Internable, Interned, Table};
-use super::tally::{Hosts, KnownHosts};
+use super::tally::Hosts;
 use super::tree::{Marked, Tree};
 use super::zones::{self, Round, Zones};
 
@@ -82,7 +83,10 @@ pub(crate) struct Rest {
     /// Pod groups that have placed pods; the user count of a group is the number of those pods.
     pub(crate) groups: Interned<GroupKey>,
     pub(crate) images: Interned<ImageEntry>,
-    pub(crate) hosts: KnownHosts,
+    /// The hostnames of the nodes, until a node is added, removed or renamed.
+    pub(crate) hosts: Known<Hosts>,
+    /// Until a label set or a template with affinity comes or goes.
+    pub(crate) by_namespace: Known<ByNamespace>,
     pub(crate) removed: super::changes::Removed,
     /// Behind its own pointer, because there are many stores and their objects rarely change.
     pub(crate) objects: triomphe::Arc<Objects>,
@@ -95,7 +99,7 @@ impl Rest {
     pub(crate) fn make_mut(rest: &mut triomphe::Arc<Rest>) -> &mut Rest {
         if !rest.is_unique() {
             // A table or an index has one pointer, interned values and the zones have two.
-            cost::copied::<Rest>(24);
+            cost::copied::<Rest>(25);
         }
         triomphe::Arc::make_mut(rest)
     }
@@ -601,6 +605,17 @@ impl Cluster {
         self.rest.pod_labels.iter().map(|(number, set)| (number, &set.namespace, &set.labels))
     }
 
+    /// Returns the numbered label sets of pods of a namespace, by number. O(label sets), or O(all label sets and
+    /// templates) after one has come or gone.
+    pub(crate) fn pod_labels_in(&self, namespace: &str) -> impl Iterator<Item = (u32, &Labels)> {
+        let numbers = self.by_namespace().labels.get(namespace).into_iter().flatten();
+        numbers.filter_map(|number| Some((*number, self.pod_labels(*number)?.1)))
+    }
+
+    fn by_namespace(&self) -> &ByNamespace {
+        self.rest.by_namespace.get(|| ByNamespace::of(self))
+    }
+
     /// Identifies the numbered label sets of pods: with the same stamp, all are the same.
     pub(crate) fn pod_labels_stamp(&self) -> u64 {
         self.rest.pod_labels.stamp()
@@ -613,7 +628,7 @@ impl Cluster {
 
     /// Returns the hostnames of the nodes. O(1), or O(nodes) after a node was added, removed or renamed.
     pub(crate) fn hosts(&self) -> &Arc<Hosts> {
-        self.rest.hosts.get(self)
+        self.rest.hosts.get(|| Hosts::of(self))
     }
 
     /// Returns whether the columns of the chunks hold what pods of this launcher see of the nodes
@@ -640,6 +655,15 @@ impl Cluster {
     pub(crate) fn affine_templates(&self) -> impl Iterator<Item = (TemplateId, &Arc<Template>)> {
         let all = self.rest.templates.table.iter().map(|(id, kept)| (id, &kept.template));
         all.filter(|(_, template)| template.traits().affinity)
+    }
+
+    /// Returns the [`Cluster::affine_templates`] with a term that may select pods of the namespace, by number.
+    pub(crate) fn affine_templates_about(
+        &self,
+        namespace: &str,
+    ) -> impl Iterator<Item = (TemplateId, &Arc<Template>)> {
+        let numbers = self.by_namespace().affine(namespace).into_iter();
+        numbers.filter_map(|number| Some((number, self.template(number)?)))
     }
 
     /// Returns the taints with this number in [`Chunk::taint_set`].

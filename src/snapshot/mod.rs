@@ -19,6 +19,7 @@ mod dump;
 pub(crate) mod fork;
 pub(crate) mod godel;
 mod hash_index;
+mod known;
 mod lane;
 mod leases;
 pub(crate) mod node_info;

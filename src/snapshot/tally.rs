@@ -17,6 +17,7 @@ use crate::model::HOSTNAME;
 
 use super::chunk::{Chunk, Column, LANES, lanes};
 use super::cluster::Cluster;
+use super::known::known;
 use super::lane::PodRecord;
 use super::node_info::NodeInfo;
 use super::victims::VictimIndex;
@@ -273,22 +274,6 @@ type VictimLanes = Column<OnceLock<Arc<VictimIndex>>>;
 /// If more lanes than this have changed, updating an older tally is no cheaper than a new count.
 const MAX_CHANGED: u32 = LANES as u32 / 2;
 
-/// Returns the cell's value, and computes it if the cell is empty. No thread blocks another: two threads may both
-/// compute the value, and one of the results is stored.
-#[inline]
-fn known<T>(cell: &OnceLock<T>, make: impl FnOnce() -> T) -> &T {
-    #[cold]
-    #[inline(never)]
-    fn fill<T>(cell: &OnceLock<T>, make: impl FnOnce() -> T) -> &T {
-        let made = make();
-        cell.get_or_init(|| made)
-    }
-    match cell.get() {
-        Some(known) => known,
-        None => fill(cell, make),
-    }
-}
-
 impl Counted {
     /// Returns the cache for a state in which the lanes in `changed` have changed. Per-lane values of the other lanes
     /// are reused.
@@ -375,7 +360,7 @@ impl Hosts {
 
     /// Numbers the hostnames. If a node's hostname is its name, as the kubelet sets it, the number is the node's slot,
     /// and the node need not be read.
-    fn of(cluster: &Cluster) -> Hosts {
+    pub(super) fn of(cluster: &Cluster) -> Hosts {
         let all = || cluster.chunk_list().map(|(_, _, chunk)| chunk);
         let last = all().flat_map(|chunk| lanes(chunk.live()).map(|lane| chunk.slot()[lane].0));
         let slots = last.max().map_or(0, |slot| slot + 1);
@@ -421,27 +406,6 @@ impl Hosts {
     /// Returns an exclusive upper bound of the numbers.
     pub(crate) fn bound(&self) -> usize {
         self.bound
-    }
-}
-
-/// The cached hostnames of a version's nodes. Versions share them until a node is added, removed or renamed.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct KnownHosts(Arc<OnceLock<Arc<Hosts>>>);
-
-impl KnownHosts {
-    /// Discards the hostnames, because nodes are about to change. Older versions keep theirs.
-    pub(super) fn forget(&mut self) {
-        match Arc::get_mut(&mut self.0) {
-            Some(mine) => {
-                mine.take();
-            }
-            None => self.0 = Arc::default(),
-        }
-    }
-
-    /// Returns the hosts of `cluster`, which owns this cache. O(1), or O(nodes) for the first call.
-    pub(super) fn get(&self, cluster: &Cluster) -> &Arc<Hosts> {
-        known(&self.0, || Arc::new(Hosts::of(cluster)))
     }
 }
 

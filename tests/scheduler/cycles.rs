@@ -1,6 +1,7 @@
 //! Scheduling cycles: pods are decided on, assumed, permitted and bound. Also several schedulers on one engine, gangs,
 //! and what-if simulations.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
@@ -19,6 +20,7 @@ use portolan::{
     Algorithm, AlgorithmConfig, Attempt, Binder, BinderError, Failure, Framework, Placement,
     Profiles, Scheduler, SchedulingLoop, WhatIf,
 };
+use portolan_testkit::draw::Draw;
 use portolan_testkit::in_tree;
 use portolan_testkit::plugin;
 use proptest::prelude::*;
@@ -416,7 +418,7 @@ fn simulations_do_not_change_the_engine() {
     let placed: Vec<_> = small.iter().map(|pod| asked.schedule(pod)).collect();
     assert_eq!(placed.iter().filter(|it| it.is_ok()).count(), 2);
     assert!(asked.schedule(&cpu("s3", 150).build()).is_err());
-    assert_eq!(what_if().fit_more(&small[0], 10).len(), 2);
+    assert_eq!(what_if().fit_more(&small[0], 10).into_values().sum::<usize>(), 2);
 
     // Preempt, and undo it.
     let mut asked = what_if();
@@ -790,9 +792,42 @@ fn copies_of_a_placed_pod_have_names_of_their_own_and_fit_on_any_node() {
     plugins.push((Box::new(Names(Arc::clone(&names))), 0));
     let framework = Arc::new(Framework::new(plugins).unwrap());
     let mut what_if = WhatIf::new(&snapshot(&engine), framework, AlgorithmConfig::default());
-    assert_eq!(what_if.fit_more(&like, 10).len(), 3, "1 on n0 and 2 on n1");
+    let fit = what_if.fit_more(&like, 10);
+    assert_eq!(fit, [("n0".into(), 1), ("n1".into(), 2)].into());
     let names: Vec<String> = names.lock().unwrap().iter().map(ToString::to_string).collect();
     assert_eq!(names, ["web-0", "web-1", "web-2", "web-3"]);
+}
+
+/// Numbers of copies that are computed from a node's free resources are those of copies placed one by one.
+#[test]
+fn copies_are_counted_as_they_would_be_placed() {
+    let mut computed = 0;
+    for seed in 0..400 {
+        let mut draw = Draw::from(seed);
+        let (mut writer, _) = Engine::inline(Config::default());
+        for n in 0..1 + draw.below(40) as usize {
+            writer.add_node(draw.node(n)).unwrap();
+        }
+        for n in 0..draw.below(120) as usize {
+            // The engine refuses sums that are too large.
+            let _ = writer.add_pod(draw.pod(n).on(format!("n{}", draw.below(40))));
+        }
+        let like = draw.pod(1_000);
+        let framework = Arc::new(Framework::default_profile());
+        let config = AlgorithmConfig::default();
+        let mut what_if = WhatIf::new(writer.cluster(), framework, config);
+        // Only computed numbers exceed the limit.
+        computed += usize::from(!what_if.fit_more(&like, 0).is_empty());
+        let fit = what_if.fit_more(&like, usize::MAX);
+        let mut placed: BTreeMap<Name, usize> = BTreeMap::new();
+        let copies = (0..).map_while(|n| {
+            let (uid, name) = (Uid::new(&format!("c/{n}")), format!("c-{n}").into());
+            what_if.schedule(&Pod { uid, name, node_name: None, ..like.clone() }).ok()
+        });
+        copies.for_each(|decided| *placed.entry(decided.node).or_default() += 1);
+        assert_eq!(fit, placed, "seed {seed}: {like:?}");
+    }
+    assert!(computed > 20, "{computed}");
 }
 
 #[test]

@@ -106,7 +106,7 @@ fn members_of_a_gang_see_what_the_members_before_reserve() {
 fn pods_of_a_what_if_question_see_what_the_pods_before_reserve() {
     let engine = engine(3);
     let mut what_if = what_if(&engine, false);
-    assert_eq!(what_if.fit_more(&pods()[0], 10).len(), 3);
+    assert_eq!(what_if.fit_more(&pods()[0], 10).into_values().sum::<usize>(), 3);
     assert_eq!(what_if.store::<Tokens>().unwrap().0, 3);
     what_if.schedule(&pods()[0]).unwrap();
     assert_eq!(what_if.store::<Tokens>().unwrap().0, 2);

@@ -1,15 +1,49 @@
 //! The parts of a cluster's objects that an engine does not have.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use portolan::model::Uid;
-use portolan_k8s::{Admission, BudgetLimit, DeviceObjects, Objects, PodController, PodFacts};
+use portolan_k8s::{
+    Admission, BudgetLimit, DeviceObjects, Objects, PodController, PodFacts, Scales,
+};
+
+/// The pod controllers, and their scales once these were asked for.
+#[derive(Clone, Default)]
+pub(crate) struct Controllers {
+    all: Vec<PodController>,
+    scales: OnceLock<Arc<Scales>>,
+}
+
+impl Controllers {
+    pub(super) fn new(all: Vec<PodController>) -> Controllers {
+        Controllers { all, scales: OnceLock::new() }
+    }
+
+    pub(super) fn all(&self) -> &[PodController] {
+        &self.all
+    }
+
+    pub(super) fn all_mut(&mut self) -> &mut Vec<PodController> {
+        self.scales.take();
+        &mut self.all
+    }
+
+    pub(super) fn scales(&self) -> &Arc<Scales> {
+        self.scales.get_or_init(|| Arc::new(Scales::of(&self.all)))
+    }
+}
+
+impl PartialEq for Controllers {
+    fn eq(&self, other: &Controllers) -> bool {
+        self.all == other.all
+    }
+}
 
 /// Parts that readings share while they are equal. A clone costs reference counts.
 #[derive(Clone, Default)]
 pub(crate) struct Rest {
-    pub(crate) controllers: Arc<Vec<PodController>>,
+    pub(super) controllers: Arc<Controllers>,
     pub(crate) budget_limits: Arc<Vec<BudgetLimit>>,
     pub(super) facts: Arc<PodFacts>,
     pub(super) admission: Arc<Admission>,
@@ -32,7 +66,7 @@ impl Rest {
     /// Takes the parts out of the objects.
     pub(crate) fn take(objects: &mut Objects) -> Rest {
         Rest {
-            controllers: std::mem::take(&mut objects.controllers).into(),
+            controllers: Controllers::new(std::mem::take(&mut objects.controllers)).into(),
             budget_limits: std::mem::take(&mut objects.budget_limits).into(),
             facts: std::mem::take(&mut objects.facts).into(),
             admission: std::mem::take(&mut objects.admission).into(),

@@ -96,8 +96,10 @@ impl Shapes {
     pub(super) fn left(&self, end: &Arc<Snapshot>) -> Result<Left, CommandError> {
         let framework = Arc::new(policy::default_framework()?);
         let mut what_if = WhatIf::new(end, framework.clone(), AlgorithmConfig::default());
-        let copies =
-            self.groups().map(|(shape, _)| what_if.fit_more(&shape.pod, MOST_COPIES).len());
+        let copies = self.groups().map(|(shape, _)| {
+            let fit = what_if.fit_more(&shape.pod, MOST_COPIES);
+            fit.into_values().sum::<usize>().min(MOST_COPIES)
+        });
         let copies = copies.collect();
         let largest = self.all.iter().find(|shape| what_if.can_schedule(&shape.pod).is_ok());
         Ok(Left {

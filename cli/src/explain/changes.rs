@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::time::Instant;
 
 use portolan::model::Name;
+use portolan::plugin::Evaluation;
 
 use super::edit::Edit;
 use super::propose::edits;
@@ -51,8 +52,8 @@ impl Change {
 
 /// Finds single changes, and pairs of changes if there are none. Evictions, alternatives and pairs are tried until the
 /// deadline.
-pub(super) fn find(trial: Trial<'_>, deadline: Instant) -> Changes {
-    let rejections = trial.rejections();
+pub(super) fn find(trial: Trial<'_>, evaluation: &Evaluation, deadline: Instant) -> Changes {
+    let rejections = trial.rejections_of(evaluation).unwrap_or_else(|| trial.rejections());
     let (all, is_complete) = singles(trial, &rejections, deadline);
     if !all.is_empty() {
         return Changes { all, are_pairs_tried: false, is_complete };

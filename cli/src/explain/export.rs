@@ -86,7 +86,7 @@ pub(super) fn json(explained: &Explained<'_>) -> Result<String, CommandError> {
     let groups = by_reason(evaluation)
         .into_iter()
         .map(|((reason, plugin, code), Group { nodes, alone })| {
-            let short = shortfall(explained, &reason, &nodes);
+            let short = shortfall(explained, reason, &nodes);
             json!({
                 "reason": reason,
                 "plugin": plugin,

@@ -25,7 +25,6 @@ use portolan::cache::{Config, Engine, Fork};
 use portolan::model::{Name, Pod};
 use portolan::plugin::preemption::DryRun;
 use portolan::plugin::{Cycle, CycleState, Evaluation, Nomination, Status};
-use portolan_k8s::Scales;
 use serde_json::{Value, json};
 
 use crate::cluster::Loaded;
@@ -344,8 +343,8 @@ impl Inquiry<'_> {
         if let Some(only) = only {
             evaluation.nodes.retain(|name, _| **name == *only);
         }
-        let scales = Scales::of(contents.controllers());
-        let trial = Trial { framework, cluster: &fork, pod: &pod, requests, scales: &scales, only };
+        let scales = contents.scales();
+        let trial = Trial { framework, cluster: &fork, pod: &pod, requests, scales, only };
         let mut facts = match is_rejected_for_labels(&evaluation) {
             true => labels::facts(&fork, &pod),
             false => Vec::new(),
@@ -359,7 +358,7 @@ impl Inquiry<'_> {
         let fits = evaluation.nodes.values().any(|verdict| verdict.status.is_none());
         let changes = match fits || evaluation.failed.is_some() {
             true => Changes::default(),
-            false => changes::find(trial, Instant::now() + self.time),
+            false => changes::find(trial, &evaluation, Instant::now() + self.time),
         };
         let preemption = why.as_ref().and_then(|why| preemption(trial, &why.nomination));
         let never_runs = refused

@@ -39,8 +39,8 @@ pub(super) fn report(inquiry: Inquiry<'_>, loaded: &Loaded) -> Result<Report, Co
     schedulers.prepare(cluster, pending.iter());
     let is_meant = |pod: &&Pod| inquiry.namespace.is_none_or(|it| **pod.namespace() == *it);
     let pending = pending.iter().filter(is_meant);
-    let scales = Scales::of(contents.controllers());
-    let groups = groups(&schedulers, cluster, &scales, pending, &refused(loaded));
+    let scales = contents.scales();
+    let groups = groups(&schedulers, cluster, scales, pending, &refused(loaded));
     let notes = [&*contents.notes, &*schedulers.notes].concat();
     let text = |form| match form {
         Form::Table => Ok(table(&groups, &notes)),

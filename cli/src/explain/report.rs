@@ -70,12 +70,12 @@ pub(super) struct Group<'e> {
 /// The nodes by reason, plugin and code. A node is in the groups of all plugins that reject it.
 pub(super) fn by_reason(
     evaluation: &Evaluation,
-) -> BTreeMap<(String, &'static str, &'static str), Group<'_>> {
+) -> BTreeMap<(&str, &'static str, &'static str), Group<'_>> {
     let mut groups: BTreeMap<_, Group<'_>> = BTreeMap::new();
     for (name, verdict) in &evaluation.nodes {
         for status in verdict.status.iter().chain(&verdict.further) {
             for reason in &status.reasons {
-                let key = (reason.clone(), status.plugin, status.code.as_str());
+                let key = (&**reason, status.plugin, status.code.as_str());
                 let group = groups.entry(key).or_default();
                 group.nodes.push(name);
                 group.alone += usize::from(verdict.further.is_empty());

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use portolan::model::{Name, Pod, Requests};
-use portolan_k8s::{Objects, PodController, Scales};
+use portolan_k8s::{Objects, PodController};
 
 use crate::cluster::{Added, Contents, Input, Loaded};
 use crate::error::CommandError;
@@ -90,7 +90,7 @@ fn of_controller(
     loaded: &Loaded,
     (contents, added): (&mut Contents, &mut Added),
 ) -> Result<Subject, CommandError> {
-    let scales = Scales::of(contents.controllers());
+    let scales = contents.scales().clone();
     let finder = Finder { controllers: contents.controllers(), scales: &scales, namespace };
     let placed = loaded.cluster.nodes().flat_map(|node| node.pods()).map(Candidate::Placed);
     let pods = placed.chain(loaded.pending.iter().map(Candidate::Waiting));

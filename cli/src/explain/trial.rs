@@ -1,9 +1,9 @@
 //! The filters' verdicts on a pod and a cluster, either of which may be changed.
 
-use portolan::Framework;
 use portolan::cache::{Cluster, NodeInfo};
 use portolan::model::{Name, Pod, Requests};
-use portolan::plugin::{Cycle, CycleState, Status};
+use portolan::plugin::{Cycle, CycleState, Evaluation, Status};
+use portolan::{FitError, Framework};
 use portolan_k8s::Scales;
 
 /// A pod, and the cluster in which it is tried.
@@ -39,6 +39,19 @@ impl<'a> Trial<'a> {
         let is_meant =
             move |node: &NodeInfo<'_>| self.only.is_none_or(|only| **node.name() == *only);
         self.cluster.nodes().filter(is_meant)
+    }
+
+    /// The nodes that reject the pod according to its evaluation, unless PreFilter rejected the pod: the verdicts are then
+    /// not those of a scheduling attempt.
+    pub(super) fn rejections_of(self, evaluation: &Evaluation) -> Option<Vec<Rejection<'a>>> {
+        let is_of_nodes = |fit: &FitError| fit.pre_filter.is_none();
+        let rejection = |node: NodeInfo<'a>| {
+            let of = evaluation.nodes.get(node.name())?;
+            let statuses: Vec<Status> = of.status.iter().chain(&of.further).cloned().collect();
+            (!statuses.is_empty()).then_some(Rejection { node, statuses })
+        };
+        let is_known = evaluation.rejected.as_ref().is_some_and(is_of_nodes);
+        is_known.then(|| self.nodes().filter_map(rejection).collect())
     }
 
     /// The nodes that reject the pod. O(nodes × plugins).

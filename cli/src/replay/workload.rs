@@ -22,7 +22,7 @@ use crate::pod_list::PodList;
 use crate::replacement::is_of_node;
 use crate::resource_claims::ClaimController;
 use crate::text::count;
-use portolan::cache::{Engine, Snapshot};
+use portolan::cache::{Config, Engine, Snapshot};
 use portolan::model::{DEFAULT_SCHEDULER, Node, Object, ObjectKind, Pod, Timestamp};
 
 #[cfg(feature = "cluster")]
@@ -148,7 +148,7 @@ impl Workload {
     pub(super) fn engine(&self, godel: &Godel, claims: Option<&ClaimController>) -> Engine {
         match &self.existing {
             Some(existing) => Engine::at(&existing.cluster, godel.config(None)),
-            None => Engine::shared(godel.config(claims)),
+            None => Engine::shared(Config { pod_names: false, ..godel.config(claims) }),
         }
     }
 

@@ -478,8 +478,8 @@ async fn add_session(
         return Err(Problem::new(StatusCode::CONFLICT, what));
     }
     let created = work(&app, move |app, is_wanted| {
-        let (answer, view) = view.what_if(&change, &app.rules, is_wanted, &|_| {})?;
-        let view = Arc::new(view);
+        let (answer, after) = view.what_if(&change, &app.rules, is_wanted, &|_| {})?;
+        let view = Arc::new(view.after(&change, after));
         let created = jiff::Timestamp::now();
         let session = Session { parent, created, change: fields, answer: answer.clone(), view };
         let id = access::new_id()?;

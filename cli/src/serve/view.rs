@@ -1,14 +1,13 @@
 //! An immutable cluster that questions read: a reading of the source, or the state after a session's change.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use portolan::cache::Snapshot;
-use portolan::model::{Name, Pod};
-use portolan_k8s::Scales;
+use portolan::model::Pod;
 use serde_json::{Value, json};
 
 use crate::cluster::{Contents, Input, Loaded};
@@ -93,6 +92,11 @@ pub(super) struct View {
 impl View {
     pub(super) fn of(reading: Reading) -> View {
         View { reading, from: OnceLock::new() }
+    }
+
+    /// The cluster after a change.
+    pub(super) fn after(&self, change: &Change, from: Checkpoint) -> View {
+        self.at(from, change.contents(self.contents()))
     }
 
     /// The cluster at a point of a simulation that began with this one.
@@ -193,7 +197,7 @@ impl View {
             let near = did_you_mean(name, self.cluster().nodes().map(|info| &**info.name()));
             format!("node {name} does not exist: {near}")
         })?;
-        let scales = Scales::of(self.contents().controllers());
+        let scales = self.contents().scales();
         let pods = info.pods().map(|pod| {
             let template = pod.template();
             let of = scales.scaled(template);
@@ -242,22 +246,24 @@ impl View {
     ) -> Result<Value, CommandError> {
         let Room { now, nodes, cluster, not_simulated } =
             self.asked(rules, is_wanted).room(like, MOST_COPIES)?;
-        let mut by: BTreeMap<Place<'_>, (BTreeSet<&Name>, usize)> = BTreeMap::new();
-        for name in &nodes {
+        let mut by: BTreeMap<Place<'_>, (usize, usize)> = BTreeMap::new();
+        for (name, copies) in nodes.iter().filter(|(_, copies)| **copies > 0) {
             let node = cluster.node(name).and_then(|info| info.node());
             let of = node.map_or((None, None), |node| (pool(node), zones(node).next()));
-            let (nodes, copies) = by.entry(of).or_default();
-            nodes.insert(name);
-            *copies += 1;
+            let (nodes, of_place) = by.entry(of).or_default();
+            *nodes += 1;
+            *of_place += copies;
         }
+        let count: usize = nodes.values().sum();
         let by = by.into_iter().map(|((pool, zone), (nodes, copies))| {
-            json!({ "pool": pool, "zone": zone, "nodes": nodes.len(), "count": copies })
+            json!({ "pool": pool, "zone": zone, "nodes": nodes, "count": copies })
         });
         Ok(json!({
             "generation": self.generation(),
-            "count": nodes.len(),
+            "count": count,
             "now": now,
-            "is_complete": nodes.len() < MOST_COPIES,
+            // A simulation ends with the last of these copies.
+            "is_complete": count != MOST_COPIES,
             "by": by.collect::<Vec<_>>(),
             "not_simulated": not_simulated,
         }))
@@ -274,18 +280,18 @@ impl View {
         })
     }
 
-    /// Simulates a change, as `portolan what-if` does. Returns the answer, and the cluster after the change. The failures
-    /// of `each` are passed to `tell` when they are known.
+    /// Simulates a change, as `portolan what-if` does. Returns the answer, and what [`View::after`] needs. The failures of
+    /// `each` are passed to `tell` when they are known.
     pub(super) fn what_if(
         &self,
         change: &Change,
         rules: &Rules,
         is_wanted: &Arc<AtomicBool>,
         tell: &(dyn Fn(Value) + Sync),
-    ) -> Result<(Value, View), CommandError> {
-        let (mut answer, after, contents) = self.asked(rules, is_wanted).change(change, tell)?;
+    ) -> Result<(Value, Checkpoint), CommandError> {
+        let (mut answer, after) = self.asked(rules, is_wanted).change(change, tell)?;
         answer["generation"] = json!(self.generation());
-        Ok((answer, self.at(after, contents)))
+        Ok((answer, after))
     }
 
     /// Schedules the pods under several configurations, as `portolan compare` does.

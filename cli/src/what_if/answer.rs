@@ -76,8 +76,8 @@ pub(super) struct Scaled {
 pub(super) struct FitMore {
     pub(super) pod: Name,
     pub(super) now: usize,
-    /// The nodes of the copies at the second moment.
-    pub(super) nodes: Vec<Name>,
+    /// How many copies fit on each node at the second moment.
+    pub(super) nodes: BTreeMap<Name, usize>,
 }
 
 /// A drained node.
@@ -161,7 +161,7 @@ impl Answer {
     /// that was asked.
     fn findings(&self) -> Vec<String> {
         let more = self.fit_more.as_ref().map(|FitMore { pod, now, nodes }| {
-            let later = nodes.len();
+            let later = nodes.values().sum();
             let when = match self.later {
                 Some((at, _)) if *now != later => format!(" {} ({now} now)", at.when()),
                 _ => String::new(),

@@ -1,5 +1,6 @@
 //! Questions about a cluster that stays in memory, for [`crate::serve`].
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -12,8 +13,8 @@ use serde_json::{Map, Value, json};
 use super::each::Harm;
 use super::nodes::Copies;
 use super::question::{Answered, Like, Question};
-use super::start::Base;
-use super::{Change, Checkpoint, report};
+use super::start::{Base, Without};
+use super::{Change, Checkpoint, report, unsimulated};
 use crate::cluster::{Added, Contents};
 use crate::error::CommandError;
 use crate::names::did_you_mean;
@@ -50,27 +51,24 @@ impl<'q> Asked<'q> {
         Asked(Base { rules, contents, from, is_wanted, on_failure: &|_, _| {} })
     }
 
-    /// Simulates a change. Returns the answer for programs with its first line, and the cluster after the change.
+    /// Simulates a change. Returns the answer for programs with its first line, and where simulations of the cluster after
+    /// the change begin.
     ///
     /// The failures of `each` are passed to `tell` in the order in which their simulations end.
     pub(crate) fn change(
         &self,
         change: &Change,
         tell: &(dyn Fn(Value) + Sync),
-    ) -> Result<(Value, Checkpoint, Contents), CommandError> {
+    ) -> Result<(Value, Checkpoint), CommandError> {
         let on_failure = |harm: &Harm, of: usize| {
             tell(json!({ "failure": harm, "of": of }));
         };
         let base = &Base { on_failure: &on_failure, ..self.0.clone() };
-        let question = Question { base, change, without: base.without_change()? };
+        let question = Question { base, change, without: &base.without_change()?.outcomes };
         let Answered { answer, world, .. } = question.answer(Added::default(), None, None)?;
-        let contents = match change.controllers(base.contents.controllers()) {
-            Some(controllers) => base.contents.with_controllers(controllers),
-            None => base.contents.clone(),
-        };
         let mut fields = report::json(&answer);
         fields["headline"] = json!(answer.headline());
-        Ok((fields, Checkpoint::after(&world, &base.from)?, contents))
+        Ok((fields, Checkpoint::after(&world, &base.from)?))
     }
 
     /// The cluster after the pending pods were tried.
@@ -81,16 +79,18 @@ impl<'q> Asked<'q> {
         Checkpoint::after(&start.world, &base.from)
     }
 
-    /// Counts up to `limit` more copies of a pod, as `--fit-more` does.
+    /// Counts more copies of a pod, as `--fit-more` does: up to `limit` if they are placed one by one.
     pub(crate) fn room(&self, pod: Pod, limit: usize) -> Result<Room, CommandError> {
         let Asked(base) = self;
-        let change = &Change::from_json(&Map::new()).map_err(CommandError::Usage)?;
+        let Without { clusters: [now, later], profiles, .. } = base.without_change()?;
+        let mut not_simulated = unsimulated::controllers(base.contents.controllers());
+        not_simulated.extend(unsimulated::admission(base.contents.admission()));
+        not_simulated.extend(unsimulated::unresponsive(&base.from.cluster, &[]));
+        not_simulated.extend(unsimulated::copies(&pod, later));
         let like = Like { pod, claims: base.from.claims.clone(), limit };
-        let question = Question { base, change, without: base.without_change()? };
-        let Answered { answer, cluster, .. } =
-            question.answer(Added::default(), Some(&like), None)?;
-        let (now, nodes) = answer.fit_more.map_or((0, Vec::new()), |it| (it.now, it.nodes));
-        Ok(Room { now, nodes, cluster, not_simulated: answer.unsimulated })
+        let counted = like.count(profiles, [now, later]);
+        let (now, nodes) = counted.map_or_else(Default::default, |it| (it.now, it.nodes));
+        Ok(Room { now, nodes, cluster: later.clone(), not_simulated })
     }
 }
 
@@ -98,8 +98,8 @@ impl<'q> Asked<'q> {
 pub(crate) struct Room {
     /// Their number now.
     pub(crate) now: usize,
-    /// Their nodes when pods that are being deleted have ended.
-    pub(crate) nodes: Vec<Name>,
+    /// Their number on each node when pods that are being deleted have ended.
+    pub(crate) nodes: BTreeMap<Name, usize>,
     /// The cluster at that moment.
     pub(crate) cluster: Arc<Snapshot>,
     pub(crate) not_simulated: Vec<String>,
@@ -111,11 +111,15 @@ impl Change {
         self.each.is_some() || self.consolidate
     }
 
-    /// The controllers after the change, unless it concerns none.
-    pub(super) fn controllers(&self, before: &[PodController]) -> Option<Vec<PodController>> {
-        if self.remove.is_empty() && self.scale.is_empty() {
-            return None;
+    /// The contents of the cluster after the change. O(controllers).
+    pub(crate) fn contents(&self, before: &Contents) -> Contents {
+        match self.remove.is_empty() && self.scale.is_empty() {
+            true => before.clone(),
+            false => before.with_controllers(self.controllers(before.controllers())),
         }
+    }
+
+    fn controllers(&self, before: &[PodController]) -> Vec<PodController> {
         let namespace = self.namespace.as_deref();
         let mut left: Vec<PodController> =
             before.iter().filter(|it| self.keeps(it)).cloned().collect();
@@ -128,7 +132,7 @@ impl Change {
                 controller.replicas = scale.replicas;
             }
         }
-        Some(left)
+        left
     }
 
     /// Parses a JSON object. Its fields have the names of the options with underscores, and the same values: a text, or

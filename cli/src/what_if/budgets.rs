@@ -3,7 +3,7 @@
 //! They are computed at the start and after each part of the change. In between, they follow the pods that end and the
 //! pods that are placed.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use portolan::cache::{ChangedSince, Cluster, Event, NodeInfo, PodInfo};
@@ -22,6 +22,8 @@ pub(super) struct Covered {
     counts: HashMap<Arc<Template>, PodCounts>,
     /// The templates of each limit.
     templates: Vec<Vec<Arc<Template>>>,
+    /// One for each limit.
+    healths: Vec<Option<Health>>,
 }
 
 /// A pod on a node, as it was counted: its template, whether it is healthy, and whether it is being deleted.
@@ -38,6 +40,8 @@ pub(super) struct Limits<'c> {
     of_nodes: HashMap<Name, Vec<Counted>>,
     /// The counts of their templates.
     counts: HashMap<Arc<Template>, PodCounts>,
+    /// The limits whose pods were not always those of the first cluster.
+    touched: BTreeSet<usize>,
     /// One for each limit.
     states: Vec<State>,
     numbers: HashMap<(&'c Name, &'c Name), usize>,
@@ -82,6 +86,7 @@ impl<'c> Limits<'c> {
             at: cluster.generation(),
             of_nodes: HashMap::new(),
             counts: HashMap::new(),
+            touched: BTreeSet::new(),
             states: Vec::new(),
             numbers: limits.iter().enumerate().map(number).collect(),
             of_all: (0..limits.len()).filter(is_for_all).collect(),
@@ -239,20 +244,30 @@ impl<'c> Limits<'c> {
         for pod in record.waiting() {
             covered.counts_of(&pod.template, &mut counts).add(false, false);
         }
-        let mut new: Vec<Vec<&Arc<Template>>> = vec![Vec::new(); self.limits.len()];
-        for template in counts.keys().filter(|it| !covered.counts.contains_key(*it)) {
-            self.covering(cluster, template).iter().for_each(|at| new[*at].push(template));
+        let mut new: HashMap<usize, Vec<&Arc<Template>>> = HashMap::new();
+        for template in counts.keys() {
+            let is_new = !covered.counts.contains_key(template);
+            for at in self.covering(cluster, template).iter() {
+                self.touched.insert(*at);
+                if is_new {
+                    new.entry(*at).or_default().push(template);
+                }
+            }
         }
         let scales = &record.replacements.scales;
-        let known = self.limits.iter().zip(&covered.templates);
-        let healths = known.zip(new).map(|((limit, known), new)| {
-            let pods = known.iter().chain(new).map(|template| {
+        if !Arc::ptr_eq(scales, from.scales()) {
+            self.touched.extend(0..self.limits.len());
+        }
+        let mut healths = covered.healths.clone();
+        for at in &self.touched {
+            let new = new.get(at).into_iter().flatten().copied();
+            let pods = covered.templates[*at].iter().chain(new).map(|template| {
                 let now = counts.get(template).or_else(|| covered.counts.get(template));
                 (&**template, now.copied().unwrap_or_default())
             });
-            limit.health(pods, scales)
-        });
-        healths.collect()
+            healths[*at] = self.limits[*at].health(pods, scales);
+        }
+        healths
     }
 
     /// Counts the pods of the cluster with which the simulation begins. O(pods).
@@ -269,7 +284,12 @@ impl<'c> Limits<'c> {
                 .iter()
                 .for_each(|at| templates[*at].push(template.clone()));
         }
-        Covered { counts, templates }
+        let healths = self.limits.iter().zip(&templates).map(|(limit, templates)| {
+            let pods = templates.iter().map(|template| (&**template, counts[template]));
+            limit.health(pods, self.from.scales())
+        });
+        let healths = healths.collect();
+        Covered { counts, templates, healths }
     }
 
     /// The pods of a node. Without a record, the simulation has touched none of them.
@@ -345,5 +365,8 @@ impl Limits<'_> {
             all.entry(template).or_default().add(is_healthy, is_terminating);
         }
         assert_eq!(known, all);
+        let known = self.healths(&cluster, &world.record);
+        self.touched.extend(0..self.limits.len());
+        assert_eq!(known, self.healths(&cluster, &world.record));
     }
 }

@@ -56,7 +56,7 @@ impl Base<'_> {
     /// Simulates the failure of each node or zone.
     pub(super) fn each(&self, domain: Domain, change: &Change) -> Result<Failures, CommandError> {
         let (groups, without_zone) = self.groups(domain)?;
-        let without = self.without_change()?;
+        let without = &self.without_change()?.outcomes;
         let next = AtomicUsize::new(0);
         let work = || {
             let mut done = Vec::new();

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use portolan::WhatIf;
 use portolan::cache::{Cluster, Snapshot};
 use portolan::metrics::Metrics;
 use portolan::model::Pod;
 use portolan::scheduler::drain::DrainOptions;
-use portolan_k8s::{PodController, Scales};
+use portolan::{AlgorithmConfig, Framework, Profiles, WhatIf};
+use portolan_k8s::PodController;
 
 use crate::error::CommandError;
 use crate::intake::Intake;
@@ -52,7 +52,7 @@ pub(super) fn answer(arguments: &Arguments) -> Result<(Answer, [Arc<Snapshot>; 2
     let rules = &Rules { config, godel: Arc::new(godel.clone()), seed: *seed };
     let (from, is_wanted) = (Arc::new(Checkpoint::of(&loaded)), Arc::new(AtomicBool::new(true)));
     let base = Base { rules, contents: &loaded.contents, from, is_wanted, on_failure: &|_, _| {} };
-    let question = Question { base: &base, change, without: base.without_change()? };
+    let question = Question { base: &base, change, without: &base.without_change()?.outcomes };
     let like = like.map(|(pod, devices)| {
         let claims = loaded.claims.as_ref().map(|claims| claims.with_templates(&devices));
         Like { pod, claims, limit: MOST }
@@ -106,16 +106,18 @@ impl<'q> Question<'q> {
         let mut answer = Answer { notes, intake, ..Answer::default() };
         answer.notes.append(&mut start.notes);
         answer.unsimulated = unsimulated::controllers(contents.controllers());
-        if like.is_some() && !contents.admission().is_empty() {
-            answer.unsimulated.push("limit ranges and quotas of --fit-more".to_owned());
+        if like.is_some() {
+            answer.unsimulated.extend(unsimulated::admission(contents.admission()));
         }
         let changed = self.change(&mut start, added, &mut answer)?;
         start.warn(&base.rules.config, &mut answer);
-        if let Some(like) = like {
-            count_more(like, &start, &changed, &mut answer);
-        }
-        let Changed { mut drains, later: cluster, .. } = changed;
+        let Changed { mut drains, now, later: cluster } = changed;
         let world = start.world;
+        if let Some(like) = like {
+            answer.unsimulated.extend(unsimulated::copies(&like.pod, &cluster));
+            let now = if answer.later.is_some() { &now } else { &cluster };
+            answer.fit_more = like.count(&world.record.profiles, [now, &cluster]);
+        }
         if change.consolidate {
             answer.unsimulated.extend(unsimulated::moves(&cluster));
             let time = Duration::from_secs_f64(change.time_limit);
@@ -222,8 +224,8 @@ impl<'q> Question<'q> {
     fn scale(&self, world: &mut World, answer: &mut Answer) -> Result<Daemons, CommandError> {
         let (change, contents) = (self.change, self.base.contents);
         let namespace = change.namespace.as_deref();
-        let initial = Scales::of(contents.controllers());
-        let finder = Finder { controllers: contents.controllers(), scales: &initial, namespace };
+        let (controllers, scales) = (contents.controllers(), contents.scales());
+        let finder = Finder { controllers, scales, namespace };
         scale::remove(&change.remove, &finder, world, answer)?;
         let is_kept = |it: &&PodController| change.keeps(it);
         // Finding the daemon sets requires a pass over all pods.
@@ -304,22 +306,25 @@ pub(super) struct Like {
     pub(super) limit: usize,
 }
 
-/// Counts the copies of a pod that fit.
-fn count_more(like: &Like, start: &Start, changed: &Changed<'_>, answer: &mut Answer) {
-    let Like { pod, claims, limit } = like;
-    answer.unsimulated.extend(unsimulated::copies(pod, &changed.later));
-    let pod = Pod { node_name: None, ..pod.clone() };
-    let profiles = &start.world.record.profiles;
-    let Some((framework, config)) = profiles.get(&pod).or_else(|| profiles.iter().next()) else {
-        return;
-    };
-    let copies = |cluster: &Snapshot| {
-        let mut what_if = WhatIf::new(cluster, framework.clone(), config.clone());
-        fit_more(&mut what_if, claims.as_ref(), &pod, *limit)
-    };
-    let nodes = copies(&changed.later);
-    let now = if answer.later.is_some() { copies(&changed.now).len() } else { nodes.len() };
-    answer.fit_more = Some(FitMore { pod: pod.name, now, nodes });
+impl Like {
+    /// Counts the copies of the pod that fit at two moments, which may be the same. A configuration has at least one
+    /// profile.
+    pub(super) fn count(
+        &self,
+        profiles: &Profiles<(Arc<Framework>, AlgorithmConfig)>,
+        [now, later]: [&Arc<Snapshot>; 2],
+    ) -> Option<FitMore> {
+        let pod = Pod { node_name: None, ..self.pod.clone() };
+        let (framework, config) = profiles.get(&pod).or_else(|| profiles.iter().next())?;
+        let copies = |cluster: &Snapshot| {
+            let mut what_if = WhatIf::new(cluster, framework.clone(), config.clone());
+            fit_more(&mut what_if, self.claims.as_ref(), &pod, self.limit)
+        };
+        let nodes = copies(later);
+        let is_same = now.generation() == later.generation();
+        let now = if is_same { nodes.values().sum() } else { copies(now).values().sum() };
+        Some(FitMore { pod: pod.name, now, nodes })
+    }
 }
 
 /// Refuses options that contradict each other.

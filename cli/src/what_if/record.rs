@@ -1,6 +1,6 @@
 //! The record of each pod that a simulation has touched.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -244,17 +244,13 @@ impl Record {
         files: &[&Path],
         now: &Cluster,
     ) -> Result<(), CommandError> {
-        if pods.is_empty() {
-            return Ok(());
-        }
-        let mut names = std::collections::HashSet::new();
-        let placed = now.nodes().flat_map(|node| node.pods());
-        names.extend(placed.map(|pod| (pod.namespace().clone(), pod.name().to_owned())));
         let is_known = |it: &&History| matches!(it.end, None | Some(End::Uncreated(_)));
         let known = self.pods.iter().filter(is_known).map(|it| &it.pod);
-        names.extend(known.map(|pod| (pod.namespace().clone(), pod.name.to_string())));
+        let mut names: HashSet<(&Name, &str)> =
+            known.map(|pod| (pod.namespace(), &*pod.name)).collect();
         for pod in pods {
-            if !names.insert((pod.namespace().clone(), pod.name.to_string())) {
+            let is_placed = || now.pod_named(pod.namespace(), &pod.name).is_some();
+            if !names.insert((pod.namespace(), &pod.name)) || is_placed() {
                 return Err(cluster::duplicate_pod(files, pod));
             }
         }

@@ -317,7 +317,7 @@ pub(super) fn json(answer: &Answer) -> Value {
         result["each"] = each_json(each);
     }
     if let Some(FitMore { pod, now, nodes }) = &answer.fit_more {
-        result["fit_more"] = json!({ "pod": &**pod, "count": nodes.len() });
+        result["fit_more"] = json!({ "pod": &**pod, "count": nodes.values().sum::<usize>() });
         if answer.later.is_some() {
             result["fit_more"]["now"] = json!(now);
         }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use portolan::model::{Name, Object, Pod, Uid};
-use portolan_k8s::{ControllerKind, IntOrPercent, PodController, PodFacts, Scales, UpdateStrategy};
+use portolan_k8s::{ControllerKind, IntOrPercent, PodController, PodFacts, UpdateStrategy};
 use serde::Serialize;
 
 use crate::cluster::{Added, Contents};
@@ -59,15 +59,18 @@ pub(super) fn run(
     world: &mut World,
     answer: &mut Answer,
 ) -> Result<(), CommandError> {
+    if added.controllers.is_empty() {
+        return Ok(());
+    }
     let all = contents.controllers();
     let of_cluster = &all[..all.len() - added.controllers.len()];
-    let scales = Scales::of(all);
+    let scales = contents.scales();
     for new in added.controllers.clone() {
         let cluster = world.cluster()?;
         let named = format!("{}/{}", new.kind.as_str().to_lowercase(), new.name);
         let Ok(reference) = Reference::parse(&named) else { continue };
         let namespace = Some(&*new.namespace);
-        let finder = Finder { controllers: &[], scales: &scales, namespace };
+        let finder = Finder { controllers: &[], scales, namespace };
         let Ok(target) = finder.find("", &reference, world.record.candidates(&cluster)) else {
             continue;
         };

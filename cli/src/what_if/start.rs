@@ -7,6 +7,7 @@ use portolan::cache::{Cluster, Engine, Snapshot};
 use portolan::metrics::Metrics;
 use portolan::model::{Name, Pod};
 use portolan::{Algorithm, AlgorithmConfig, Framework, Profiles};
+use portolan_k8s::Scales;
 
 use crate::cluster::{Contents, Loaded};
 use crate::creation::Creation;
@@ -33,14 +34,20 @@ pub(crate) struct Checkpoint {
     /// The pods without a node.
     pub(crate) pending: PodList,
     /// The pods that are being deleted, on their nodes.
-    terminating: Vec<Pod>,
+    terminating: OnceLock<Vec<Pod>>,
     replacements: Replacements,
     creation: Creation,
     pub(crate) claims: Option<ClaimController>,
-    /// What becomes of the cluster without a change: now, and when the pods that are being deleted have ended.
-    without: OnceLock<[Outcome; 2]>,
+    without: OnceLock<Without>,
     /// The pods that its budgets cover.
     pub(super) covered: OnceLock<Covered>,
+}
+
+/// What becomes of the cluster without a change: now, and when the pods that are being deleted have ended.
+pub(super) struct Without {
+    pub(super) outcomes: [Outcome; 2],
+    pub(super) clusters: [Arc<Snapshot>; 2],
+    pub(super) profiles: Profiles<(Arc<Framework>, AlgorithmConfig)>,
 }
 
 /// What the simulations of a question have in common.
@@ -69,14 +76,14 @@ pub(super) struct Start {
 }
 
 impl Checkpoint {
-    /// The cluster as it was loaded. O(pods).
+    /// The cluster as it was loaded. O(controllers).
     pub(crate) fn of(loaded: &Loaded) -> Checkpoint {
         let Loaded { contents, cluster, pending, claims } = loaded;
         Checkpoint {
             cluster: cluster.clone(),
             pending: pending.clone(),
-            terminating: terminating(cluster),
-            replacements: Replacements::new(contents.controllers()),
+            terminating: OnceLock::new(),
+            replacements: Replacements::new(contents.controllers(), contents.scales().clone()),
             creation: Creation::of(contents, cluster),
             claims: claims.clone(),
             without: OnceLock::new(),
@@ -91,13 +98,13 @@ impl Checkpoint {
         Workload::of(existing, &self.pending, self.creation.restarted(), pods)
     }
 
-    /// The cluster at this point of a simulation that began with another checkpoint. O(pods).
+    /// The cluster at this point of a simulation that began with another checkpoint. O(touched pods).
     pub(super) fn after(world: &World, from: &Checkpoint) -> Result<Checkpoint, CommandError> {
         let (cluster, record) = (world.cluster()?, &world.record);
         let pending = record.waiting().chain(record.uncreated()).cloned();
         Ok(Checkpoint {
             pending: PodList::of(pending.collect(), &from.pending),
-            terminating: terminating(&cluster),
+            terminating: OnceLock::new(),
             replacements: record.replacements.clone(),
             creation: record.creation.restarted(),
             cluster,
@@ -105,6 +112,16 @@ impl Checkpoint {
             without: OnceLock::new(),
             covered: OnceLock::new(),
         })
+    }
+
+    /// The desired numbers of pods.
+    pub(super) fn scales(&self) -> &Arc<Scales> {
+        &self.replacements.scales
+    }
+
+    /// The pods that are being deleted. O(pods) for the first call.
+    fn terminating(&self) -> &[Pod] {
+        self.terminating.get_or_init(|| terminating(&self.cluster))
     }
 }
 
@@ -140,20 +157,23 @@ impl Base<'_> {
         let profiles_by_name = Profiles::by_name(profiles.iter().map(named));
         let record = Record::new(profiles_by_name, replacements, creation, godel);
         let world = World { simulation, record };
-        let (pending, terminating) = (from.pending.to_vec(), from.terminating.clone());
+        let (pending, terminating) = (from.pending.to_vec(), from.terminating().to_vec());
         Ok(Start { world, pending, terminating, notes: policies.notes, profiles: names })
     }
 
-    /// What becomes of the cluster without a change: now, and when the pods that are being deleted have ended. It is
-    /// simulated once.
-    pub(super) fn without_change(&self) -> Result<&[Outcome; 2], CommandError> {
+    /// What becomes of the cluster without a change. It is simulated once.
+    pub(super) fn without_change(&self) -> Result<&Without, CommandError> {
         if let Some(known) = self.from.without.get() {
             return Ok(known);
         }
         let mut start = self.start(None)?;
         let mut limits = start.settle(self)?;
-        let outcomes = start.both_outcomes(&mut limits)?;
-        Ok(self.from.without.get_or_init(|| outcomes))
+        let now = (start.outcome()?, start.world.cluster()?);
+        start.end_terminating(&mut limits)?;
+        let later = (start.outcome()?, start.world.cluster()?);
+        let (outcomes, clusters) = ([now.0, later.0], [now.1, later.1]);
+        let profiles = start.world.record.profiles;
+        Ok(self.from.without.get_or_init(|| Without { outcomes, clusters, profiles }))
     }
 }
 
@@ -200,13 +220,6 @@ impl Start {
         world.settle()?;
         world.expire_permits()?;
         limits.update(world)
-    }
-
-    /// What becomes of each pod without a change: now, and when the pods that are being deleted have ended.
-    fn both_outcomes(&mut self, limits: &mut Limits<'_>) -> Result<[Outcome; 2], CommandError> {
-        let now = self.outcome()?;
-        self.end_terminating(limits)?;
-        Ok([now, self.outcome()?])
     }
 
     /// What has become of each pod by now.

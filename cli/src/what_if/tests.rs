@@ -372,7 +372,7 @@ fn the_effects_are_the_difference_between_two_simulations() {
         limits.check(&baseline.world);
         let reader = baseline.world.simulation.engine.reader().expect("a reader");
         let (before, mut counts) = placed(&reader.snapshot());
-        let without = base.without_change().expect("outcomes");
+        let without = &base.without_change().expect("outcomes").outcomes;
         let mut start = base.start(None).expect("a simulation");
         let mut answer = Answer::default();
         let question = Asked { base: &base, change: &arguments.change, without };

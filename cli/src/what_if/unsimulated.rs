@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use portolan::cache::{Cluster, PodInfo};
 use portolan::model::{Node, Pod, Taint, TaintEffect};
-use portolan_k8s::PodController;
+use portolan_k8s::{Admission, PodController};
 
 use crate::replacement::is_of_node;
 use crate::resource_claims::uses_devices;
@@ -45,6 +45,11 @@ pub(super) fn moves(cluster: &Cluster) -> Option<String> {
     let mut pods = cluster.nodes().flat_map(|node| node.pods());
     let is_used = pods.any(|pod| uses_devices(pod.template(), cluster));
     is_used.then(|| "moves of pods with resource claims".to_owned())
+}
+
+/// What limits the number of pods and is not simulated for the copies of `--fit-more`.
+pub(super) fn admission(admission: &Admission) -> Option<String> {
+    (!admission.is_empty()).then(|| "limit ranges and quotas of --fit-more".to_owned())
 }
 
 /// The parts of a pod that its copies of `--fit-more` are simulated without.

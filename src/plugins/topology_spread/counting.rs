@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::framework::Cycle;
-use crate::model::{Labels, Name, Pod};
+use crate::model::Labels;
 use crate::snapshot::{Chunk, Cluster, lanes};
 
 use super::super::ledger::{FEW, Ledger, Part, Selection};
@@ -40,7 +40,7 @@ fn is_current(matched: &Selection<Sets>, Cycle { cluster, pod, .. }: Cycle<'_>) 
     matched.is_current(cluster, cluster.pod_labels_stamp(), reads(cluster, pod))
 }
 
-/// Returns all counted sets. O(label sets), unless they are known.
+/// Returns all counted sets. O(label sets of the namespace), unless they are known.
 fn all_sets(
     matched: &mut Selection<Sets>,
     cycle: Cycle<'_>,
@@ -48,7 +48,8 @@ fn all_sets(
 ) -> Sets {
     if !is_current(matched, cycle) {
         let Cycle { cluster, pod, .. } = cycle;
-        let sets = Sets(counted(pod, constraints, cluster.all_pod_labels()).collect());
+        let sets = cluster.pod_labels_in(pod.namespace());
+        let sets = Sets(counted(constraints, sets).collect());
         *matched = Selection::new(cluster, cluster.pod_labels_stamp(), reads(cluster, pod), sets);
     }
     matched.all.clone()
@@ -68,28 +69,26 @@ pub(super) fn sets_within<'c>(
     let numbers = chunks.flat_map(|chunk| chunk.tally(cluster).by_labels());
     let numbers: BTreeSet<u32> = numbers.map(|(number, _)| number).collect();
     let sets = numbers.into_iter().filter_map(|number| {
-        cluster.pod_labels(number).map(|(namespace, labels)| (number, namespace, labels))
+        let (namespace, labels) = cluster.pod_labels(number)?;
+        (namespace == pod.namespace()).then_some((number, labels))
     });
-    Sets(counted(pod, constraints, sets).collect())
+    Sets(counted(constraints, sets).collect())
 }
 
-/// Returns the label sets that constraints count, each with these constraints as a bit mask.
+/// Returns the label sets of the pod's namespace that constraints count, each with these constraints as a bit mask.
 fn counted<'s>(
-    pod: &Pod,
     constraints: &[Constraint<'_>],
-    sets: impl Iterator<Item = (u32, &'s Name, &'s Labels)>,
+    sets: impl Iterator<Item = (u32, &'s Labels)>,
 ) -> impl Iterator<Item = (u32, u64)> {
     // An empty selector counts no pods.
     let counts = |constraint: &Constraint<'_>, labels: &Labels| {
         !constraint.selector.is_empty() && constraint.selector.matches(labels)
     };
-    sets.filter(|(_, namespace, _)| *namespace == pod.namespace()).filter_map(
-        move |(number, _, labels)| {
-            let bits = constraints.iter().map(|constraint| u64::from(counts(constraint, labels)));
-            let bits = bits.enumerate().fold(0, |bits, (at, bit)| bits | bit << at);
-            (bits != 0).then_some((number, bits))
-        },
-    )
+    sets.filter_map(move |(number, labels)| {
+        let bits = constraints.iter().map(|constraint| u64::from(counts(constraint, labels)));
+        let bits = bits.enumerate().fold(0, |bits, (at, bit)| bits | bit << at);
+        (bits != 0).then_some((number, bits))
+    })
 }
 
 /// Returns the updated sums of a cycle's constraints: first the number of pods in each domain, one per constraint, and

@@ -192,8 +192,12 @@ impl Draft {
                     labels: template.labels.clone(),
                 };
                 let rest = Rest::make_mut(&mut self.cluster.rest);
+                let before = rest.pod_labels.stamp();
                 let labels =
                     rest.pod_labels.acquire(&labels, &mut self.numbers.pod_labels, span)?;
+                if template.traits().affinity || rest.pod_labels.stamp() != before {
+                    rest.by_namespace.forget();
+                }
                 rest.templates.next = next;
                 if template.traits().affinity {
                     rest.templates.affine = next_stamp();
@@ -240,7 +244,11 @@ impl Draft {
         rest.templates.index.remove(template.hash64(), number);
         rest.templates.table.remove(number);
         let rest = Rest::make_mut(&mut self.cluster.rest);
+        let before = rest.pod_labels.stamp();
         rest.pod_labels.release(labels, &mut self.numbers.pod_labels, span);
+        if template.traits().affinity || rest.pod_labels.stamp() != before {
+            rest.by_namespace.forget();
+        }
         self.numbers.templates.release(number, span);
         self.release_resources(template.resources.placed.scalars.iter().map(|(n, _)| n));
     }
