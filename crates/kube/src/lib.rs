@@ -13,6 +13,7 @@ mod component_metrics;
 mod debug;
 pub mod extender;
 pub mod feature_gates;
+mod fence;
 mod lock;
 pub mod mirror;
 pub mod process;

@@ -3,7 +3,7 @@
 
 use std::future::poll_fn;
 use std::num::NonZeroU32;
-use std::pin::Pin;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -23,6 +23,7 @@ use super::pace::Pace;
 use super::requests::Meter;
 use super::{ApiError, Lines, Refusal};
 use crate::debug::debug_by;
+use crate::fence::Fence;
 
 /// The limits on a client's requests.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,8 +79,7 @@ impl ConnectError {
 
 /// The format of a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Patch {
+pub(crate) enum Patch {
     /// Strategic merge patch, which built-in kinds accept: lists are merged by their keys.
     Strategic,
     /// JSON merge patch: lists are replaced.
@@ -95,15 +95,6 @@ impl Patch {
     }
 }
 
-/// The permission to write, which may end at any time. See [`Api::with_permission`].
-pub trait Permission: Send + Sync {
-    /// Returns whether a write may be sent now.
-    fn may_write(&self) -> bool;
-
-    /// Waits until writes may no longer be sent.
-    fn ended(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
-}
-
 /// A client of an API server. Clones share their connections and limits.
 #[derive(Clone)]
 pub struct Api {
@@ -114,7 +105,8 @@ pub struct Api {
     limits: Limits,
     in_flight: Arc<Semaphore>,
     pace: Option<Arc<Pace>>,
-    permission: Option<Arc<dyn Permission>>,
+    /// Must be open for writes.
+    fence: Option<Fence>,
 }
 
 /// Checks a configuration, and completes it.
@@ -159,7 +151,7 @@ impl Api {
         let in_flight = Arc::new(Semaphore::new(limits.in_flight.max(1)));
         let qps = limits.qps.filter(|qps| qps.is_finite() && *qps > 0.0);
         let pace = qps.map(|qps| Arc::new(Pace::new(qps, limits.burst.get())));
-        Api { client, server, meter, limits, in_flight, pace, permission: None }
+        Api { client, server, meter, limits, in_flight, pace, fence: None }
     }
 
     /// Returns the address of the server.
@@ -174,15 +166,15 @@ impl Api {
         Api::sharing(self.client.clone(), self.server.clone(), self.meter.clone(), limits)
     }
 
-    /// Returns a clone whose writes need permission. Reads do not.
+    /// Returns a clone whose writes need an open fence. Reads do not.
     ///
-    /// - If there is no permission when the request's turn comes, the write fails with [`ApiError::NotPermitted`].
-    /// - If the permission ends while a connection is being made or the answer is awaited, the write is abandoned: it
+    /// - If the fence is closed when the request's turn comes, the write fails with [`ApiError::NotPermitted`].
+    /// - If the fence closes while a connection is being made or the answer is awaited, the write is abandoned: it
     ///   fails with [`ApiError::NoAnswer`], and is not sent later. A slow connection must not delay a write beyond the
     ///   permission.
     #[must_use]
-    pub fn with_permission(&self, permission: impl Permission + 'static) -> Api {
-        Api { permission: Some(Arc::new(permission)), ..self.clone() }
+    pub fn with_permission(&self, fence: Fence) -> Api {
+        Api { fence: Some(fence), ..self.clone() }
     }
 
     /// Reads an object or a list.
@@ -208,7 +200,11 @@ impl Api {
     /// # Errors
     ///
     /// See [`ApiError`]. An object that has changed since its `resourceVersion` is a conflict.
-    pub async fn replace(&self, path: &str, body: &impl Serialize) -> Result<Bytes, ApiError> {
+    pub(crate) async fn replace(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<Bytes, ApiError> {
         self.send(Method::PUT, path, Some(("application/json", json(body)?))).await
     }
 
@@ -217,7 +213,7 @@ impl Api {
     /// # Errors
     ///
     /// See [`ApiError`].
-    pub async fn patch(
+    pub(crate) async fn patch(
         &self,
         path: &str,
         patch: Patch,
@@ -231,7 +227,11 @@ impl Api {
     /// # Errors
     ///
     /// See [`ApiError`].
-    pub async fn delete(&self, path: &str, options: &impl Serialize) -> Result<Bytes, ApiError> {
+    pub(crate) async fn delete(
+        &self,
+        path: &str,
+        options: &impl Serialize,
+    ) -> Result<Bytes, ApiError> {
         self.send(Method::DELETE, path, Some(("application/json", json(options)?))).await
     }
 
@@ -240,7 +240,7 @@ impl Api {
     /// # Errors
     ///
     /// See [`ApiError`].
-    pub async fn watch(&self, path: &str) -> Result<Lines, ApiError> {
+    pub(crate) async fn watch(&self, path: &str) -> Result<Lines, ApiError> {
         let response = self.begin(&Method::GET, path, None).await?;
         if response.status().is_success() {
             return Ok(Lines::new(response.into_body(), &self.limits));
@@ -278,8 +278,8 @@ impl Api {
             pace.wait().await;
             self.meter.waited(method, started.elapsed());
         }
-        let permission = self.permission.as_deref().filter(|_| *method != Method::GET);
-        if permission.is_some_and(|permission| !permission.may_write()) {
+        let fence = self.fence.as_ref().filter(|_| *method != Method::GET);
+        if fence.is_some_and(|fence| !fence.may_write()) {
             return Err(ApiError::NotPermitted);
         }
         let mut request = Request::builder().method(method.clone()).uri(path);
@@ -303,12 +303,12 @@ impl Api {
             }
             Ok(answer)
         };
-        let Some(permission) = permission else { return send.await };
-        let mut ended = permission.ended();
+        let Some(fence) = fence else { return send.await };
+        let mut expired = pin!(fence.expired());
         // Checked before each step of the request, because a timer may be late, for instance if the process was
         // stopped.
-        let ended = poll_fn(|context| match permission.may_write() {
-            true => ended.as_mut().poll(context),
+        let ended = poll_fn(|context| match fence.may_write() {
+            true => expired.as_mut().poll(context),
             false => Poll::Ready(()),
         });
         tokio::select! {

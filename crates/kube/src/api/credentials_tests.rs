@@ -5,10 +5,6 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Instant;
 
-use rcgen::{
-    CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair, SerialNumber,
-};
-use rustls::pki_types::PrivateKeyDer;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -17,7 +13,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::*;
 use crate::api::{Api, Connection, Limits};
-use crate::testing::{Folder, config};
+use crate::testing::{Authority, Folder, config, provider};
 
 /// The longest time for which a test waits.
 const PATIENCE_OF_TESTS: Duration = Duration::from_secs(60);
@@ -213,13 +209,9 @@ async fn a_token_file_may_end_with_a_line_break_and_is_read_again() {
     assert!(error.contains("the token has a line break"), "{error}");
 }
 
-/// Writes a certificate with this serial number, and its key.
-fn write_pair(issuer: &CertifiedIssuer<'_, KeyPair>, serial: u64, paths: [&Path; 2]) {
-    let key = KeyPair::generate().expect("a key");
-    let mut params = CertificateParams::new(vec!["client".to_owned()]).expect("valid");
-    params.serial_number = Some(SerialNumber::from(serial));
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-    let certificate = params.signed_by(&key, issuer).expect("signed");
+/// Writes a new certificate, and its key.
+fn write_pair(issuer: &Authority, paths: [&Path; 2]) {
+    let (certificate, key) = issuer.issue(&["client"], "client", &[]);
     // The other file is replaced later, as by most tools: the pair does not match in between.
     fs::write(paths[0], certificate.pem()).expect("written");
     std::thread::sleep(Duration::from_millis(30));
@@ -229,32 +221,22 @@ fn write_pair(issuer: &CertifiedIssuer<'_, KeyPair>, serial: u64, paths: [&Path;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_certificate_that_is_replaced_is_used_for_the_next_requests() {
     let folder = Folder::new();
-    let mut params = CertificateParams::new(vec!["localhost".to_owned()]).expect("valid");
-    params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    let issuer =
-        CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("signed");
+    let issuer = Authority::new();
     let mut roots = RootCertStore::empty();
-    roots.add(issuer.der().clone()).expect("added");
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
-    let key = KeyPair::generate().expect("a key");
-    let own = CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()])
-        .expect("valid");
-    let own = own.signed_by(&key, &issuer).expect("signed");
-    let serving = ServerConfig::builder_with_provider(provider)
+    roots.add(issuer.0.der().clone()).expect("added");
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
+    let (own, key) = issuer.issue(&["localhost", "127.0.0.1"], "server", &[]);
+    let serving = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .expect("versions")
         .with_client_cert_verifier(verifier.build().expect("a verifier"))
-        .with_single_cert(
-            vec![own.der().clone()],
-            PrivateKeyDer::try_from(key.serialize_der()).expect("a key"),
-        )
+        .with_single_cert(vec![own.der().clone()], key.into())
         .expect("a configuration");
     let acceptor = TlsAcceptor::from(Arc::new(serving));
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
     let address = listener.local_addr().expect("an address");
     let seen: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
-    let serials = seen.clone();
+    let certificates = seen.clone();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let (acceptor, seen) = (acceptor.clone(), seen.clone());
@@ -271,9 +253,9 @@ async fn a_certificate_that_is_replaced_is_used_for_the_next_requests() {
         }
     });
     let (certificate, key) = (folder.path("client.crt"), folder.path("client.key"));
-    write_pair(&issuer, 1, [&certificate, &key]);
+    write_pair(&issuer, [&certificate, &key]);
     let mut config = config(&format!("https://127.0.0.1:{}", address.port()));
-    config.root_cert = Some(vec![issuer.der().to_vec()]);
+    config.root_cert = Some(vec![issuer.0.der().to_vec()]);
     config.auth_info.client_certificate = Some(certificate.display().to_string());
     config.auth_info.client_key = Some(key.display().to_string());
     let client = Client::with(config, None, Duration::from_millis(10)).expect("a client");
@@ -281,11 +263,11 @@ async fn a_certificate_that_is_replaced_is_used_for_the_next_requests() {
         let request = http::Request::get("/api").body(kube::client::Body::empty()).expect("valid");
         let is_answered = client.get().send(request).await.is_ok();
         assert!(is_answered);
-        serials.lock().expect("no panic").last().cloned()
+        certificates.lock().expect("no panic").last().cloned()
     };
     let first = get().await;
     assert_eq!(get().await, first);
-    write_pair(&issuer, 2, [&certificate, &key]);
+    write_pair(&issuer, [&certificate, &key]);
     until(async || get().await != first).await;
     // Files that are gone change nothing.
     fs::remove_file(&certificate).expect("removed");

@@ -7,6 +7,9 @@ use hyper_util::client::legacy;
 use serde::Deserialize;
 use tokio::time::timeout;
 
+/// Why nothing is written while the fence is closed.
+pub(crate) const NO_LEASE: &str = "this scheduler does not hold its lease";
+
 /// Why a request to an API server failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -22,7 +25,7 @@ pub enum ApiError {
     #[error("the API server cannot be reached: {0}")]
     Unreachable(String),
     /// The permission to write had ended ([`Api::with_permission`](super::Api::with_permission)), so nothing was sent.
-    #[error("not sent: this process may not write, since it does not hold its lease")]
+    #[error("{NO_LEASE}")]
     NotPermitted,
     /// The connection broke, or the time ran out, before the answer was complete. A write may have taken effect.
     #[error("the API server did not answer: {0}")]

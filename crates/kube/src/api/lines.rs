@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::{ApiError, Limits};
 
 /// The lines of a watch.
-pub struct Lines {
+pub(crate) struct Lines {
     body: Body,
     buffer: BytesMut,
     /// The bytes at the start of the buffer that contain no line end.
@@ -32,7 +32,7 @@ impl Lines {
     /// # Errors
     ///
     /// The connection broke, nothing arrived for longer than the idle timeout, or a line is too long.
-    pub async fn next(&mut self) -> Result<Option<Bytes>, ApiError> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, ApiError> {
         loop {
             let found = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n');
             if let Some(at) = found {

@@ -9,11 +9,12 @@ mod pace;
 mod requests;
 mod resource;
 
-pub use client::{Api, ConnectError, Limits, Patch, Permission};
+pub(crate) use client::Patch;
+pub use client::{Api, ConnectError, Limits};
 pub use connect::Connection;
 pub use error::{ApiError, Refusal};
-pub(crate) use error::{in_time, is_unsent, reasons};
-pub use lines::Lines;
+pub(crate) use error::{NO_LEASE, in_time, is_unsent, reasons};
+pub(crate) use lines::Lines;
 pub(crate) use requests::register_metrics;
 pub use resource::Resource;
 

@@ -43,7 +43,7 @@ pub struct HttpExtenderError {
 }
 
 /// An extender that is called over HTTP. Its calls block, and must not be made on threads of the runtime.
-pub struct HttpExtender {
+pub(crate) struct HttpExtender {
     config: ExtenderConfig,
     address: Address,
     client: kube::Client,
@@ -73,7 +73,7 @@ impl HttpExtender {
     /// # Errors
     ///
     /// The address or a certificate cannot be used.
-    pub fn new(
+    pub(crate) fn new(
         mut config: ExtenderConfig,
         runtime: &Handle,
         objects: Arc<RawObjects>,

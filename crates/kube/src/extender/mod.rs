@@ -1,12 +1,12 @@
 //! Scheduler extenders over HTTP (k8s.io/kube-scheduler/extender/v1), in both roles.
 //!
-//! [`HttpExtender`] is the client: it calls the `extenders` of a configuration, as kube-scheduler does.
+//! `HttpExtender` is the client: it calls the `extenders` of a configuration, as kube-scheduler does.
 //! [`extender_routes`] is the server: it lets a kube-scheduler ask portolan's plugins.
 //!
 //! # The client
 //!
 //! A call blocks the deciding thread for up to the timeout. An extender that is not `nodeCacheCapable` gets whole nodes
-//! and victims, which the mirror then keeps as JSON ([`RawObjects`](crate::mirror::RawObjects)).
+//! and victims, which the mirror then keeps as JSON (`mirror/raw.rs`).
 //!
 //! Deviations from kube-scheduler:
 //!
@@ -20,5 +20,6 @@ mod client;
 mod service;
 mod wire;
 
-pub use client::{HttpExtender, HttpExtenderError};
+pub(crate) use client::HttpExtender;
+pub use client::HttpExtenderError;
 pub use service::{ExtenderOptions, ExtenderServiceError, extender_routes};

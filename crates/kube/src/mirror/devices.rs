@@ -89,32 +89,6 @@ impl DeviceKind {
     }
 }
 
-impl DeviceKind {
-    /// Returns whether the store's object equals one of the server, or `None` if the store does not have it.
-    pub(super) fn is_equal(
-        self,
-        devices: &Devices,
-        json: &str,
-        meta: &Meta<'_>,
-    ) -> Result<Option<bool>, serde_json::Error> {
-        let (namespace, name) = key_of(meta);
-        Ok(match self.put(json)? {
-            DeviceEvent::PutClass(class) => devices.classes().get(&name).map(|of| *of == class),
-            DeviceEvent::PutSlice(slice) => devices.slices().get(&name).map(|of| *of == slice),
-            DeviceEvent::PutClaim(claim) => {
-                devices.claims().get(&namespace, &name).map(|of| *of == claim)
-            }
-            _ => None,
-        })
-    }
-
-    /// Returns the namespaces and names of all objects in the store. O(objects).
-    pub(super) fn keys(self, devices: &Devices) -> Vec<(String, String)> {
-        let key = |of: &Metadata| (of.namespace.to_string(), of.name.to_string());
-        self.all(devices).into_iter().map(key).collect()
-    }
-}
-
 fn key(metadata: &Metadata) -> Key {
     (metadata.namespace.clone(), metadata.name.clone())
 }

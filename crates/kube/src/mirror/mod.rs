@@ -40,9 +40,7 @@
 //! | `copies` | objects of any kinds beside an engine |
 //! | `submit` | the thread that submits events |
 //! | `figures`, `backoff`, `options` | figures, pauses, options |
-//! | `audit` | compares the engine with the server |
 
-mod audit;
 mod backoff;
 mod copies;
 mod devices;
@@ -62,7 +60,6 @@ mod table;
 mod tests;
 mod wire;
 
-use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -76,13 +73,12 @@ use crate::api::{Api, ApiError, Resource};
 use crate::debug::debug_by;
 use crate::lock::lock;
 
-pub use audit::{Difference, compare};
 pub use backoff::Pauses;
 pub use copies::{Changes, Copies, Unread};
 pub use figures::{KindFigures, KindStatus};
 pub use options::Options;
 pub use pods::{Condition, KnownPod, PendingStatus, PodIndex};
-pub use raw::{RawKinds, RawObjects};
+pub(crate) use raw::{RawKinds, RawObjects};
 pub(crate) use status::PodStatus;
 
 use devices::{DeviceKind, DeviceSink};
@@ -144,7 +140,6 @@ impl From<Stopped> for MirrorError {
 /// Keeps an engine equal to an API server, until it is stopped or dropped.
 pub struct Mirror {
     api: Api,
-    engine: Engine,
     options: Options,
     pods: Arc<PodIndex>,
     board: Arc<Board>,
@@ -201,7 +196,7 @@ impl Mirror {
             return Err(MirrorError::UnknownKind(unknown.kind));
         }
         let board = Arc::new(Board::new(&resources));
-        let (events, thread) = Events::start(engine.clone(), pods.clone(), board.clone(), observer)
+        let (events, thread) = Events::start(engine, pods.clone(), board.clone(), observer)
             .map_err(MirrorError::Thread)?;
         let may_read = watch::Sender::new(!options.is_delayed);
         let start = Start {
@@ -214,7 +209,7 @@ impl Mirror {
         };
         let tasks = board.kinds().iter().map(|kind| start.kind(&runtime, kind, &pods)).collect();
         let running = Mutex::new(Running { tasks, events: Some(events), thread: Some(thread) });
-        Ok(Mirror { api, engine, options, pods, board, running, may_read })
+        Ok(Mirror { api, options, pods, board, running, may_read })
     }
 
     /// Starts to read, if the mirror was delayed ([`Options::is_delayed`]).
@@ -235,8 +230,7 @@ impl Mirror {
     }
 
     /// Returns a handle that reports whether the mirror is synced.
-    #[must_use]
-    pub fn readiness(&self) -> Readiness {
+    pub(crate) fn readiness(&self) -> Readiness {
         Readiness(self.board.clone())
     }
 
@@ -305,16 +299,6 @@ impl Mirror {
         Ok(seen)
     }
 
-    /// Lists everything from the server and returns the differences from the published version and the index. See
-    /// [`compare`].
-    ///
-    /// # Errors
-    ///
-    /// A list fails, or the engine is unusable.
-    pub async fn compare(&self) -> Result<Vec<Difference>, MirrorError> {
-        compare(&self.api, &self.engine, &self.options, Some(&self.pods)).await
-    }
-
     /// Stops the reflectors, and waits until the events that they have passed on are submitted. The engine keeps the
     /// last state.
     pub async fn stop(&self) {
@@ -337,19 +321,12 @@ impl Mirror {
 
 /// Reports whether a mirror is synced, without keeping the mirror alive.
 #[derive(Clone)]
-pub struct Readiness(Arc<Board>);
+pub(crate) struct Readiness(Arc<Board>);
 
 impl Readiness {
     /// Returns the same as [`Mirror::is_synced`].
-    #[must_use]
-    pub fn is_synced(&self) -> bool {
+    pub(crate) fn is_synced(&self) -> bool {
         self.0.kinds().iter().all(|kind| kind.is_ready())
-    }
-}
-
-impl fmt::Debug for Readiness {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Readiness").field(&self.is_synced()).finish()
     }
 }
 

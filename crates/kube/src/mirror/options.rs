@@ -26,7 +26,7 @@ pub struct Options {
     /// `delayCacheUntilActive`.
     pub is_delayed: bool,
     /// The store of objects as the server sent them, if extenders need them.
-    pub raw: Option<Arc<RawObjects>>,
+    pub(crate) raw: Option<Arc<RawObjects>>,
 }
 
 impl Options {

@@ -18,17 +18,16 @@ use crate::debug::debug_by;
 
 /// Which objects are kept, in addition to the pods that wait for one of our schedulers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RawKinds {
+pub(crate) struct RawKinds {
     /// Also pods on nodes, and those of other schedulers: some kB for each.
-    pub placed_pods: bool,
+    pub(crate) placed_pods: bool,
     /// Nodes: some 10 kB for each.
-    pub nodes: bool,
+    pub(crate) nodes: bool,
 }
 
 /// Objects as JSON.
 #[derive(Default)]
-pub struct RawObjects {
+pub(crate) struct RawObjects {
     kinds: RawKinds,
     objects: RwLock<Objects>,
 }
@@ -47,14 +46,12 @@ struct RawPod {
 
 impl RawObjects {
     /// Creates an empty store of these kinds.
-    #[must_use]
-    pub fn new(kinds: RawKinds) -> RawObjects {
+    pub(crate) fn new(kinds: RawKinds) -> RawObjects {
         RawObjects { kinds, objects: RwLock::default() }
     }
 
     /// Returns a pod, or `None` if it is not kept or no longer exists. O(1).
-    #[must_use]
-    pub fn pod(&self, uid: &Uid) -> Option<Arc<RawValue>> {
+    pub(crate) fn pod(&self, uid: &Uid) -> Option<Arc<RawValue>> {
         self.read().pods.get(uid).map(|pod| pod.json.clone())
     }
 
@@ -73,8 +70,7 @@ impl RawObjects {
     }
 
     /// Returns a node, or `None` if it is not kept or no longer exists. O(1).
-    #[must_use]
-    pub fn node(&self, name: &str) -> Option<Arc<RawValue>> {
+    pub(crate) fn node(&self, name: &str) -> Option<Arc<RawValue>> {
         self.read().nodes.get(name).cloned()
     }
 

@@ -16,8 +16,6 @@
 
 mod lists;
 
-pub(super) use lists::PAGE;
-
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;

@@ -45,8 +45,6 @@ use crate::write::{ApiEvictor, Fence, ShardGate, Unwritten, WriteOptions, Writes
 pub struct LiveConfig {
     /// The text of a `KubeSchedulerConfiguration`, or `None` for the default profile.
     pub configuration: Option<Arc<str>>,
-    /// The number of threads that make decisions. One is fastest, unless decisions are expensive.
-    pub scheduling_threads: NonZeroUsize,
     /// The number of bindings in flight at once. Bindings by an extender or by a plugin other than DefaultBinder are
     /// counted separately, and each has a thread. When as many placed pods wait, no further pod is popped until half of
     /// them are gone.
@@ -60,8 +58,6 @@ pub struct LiveConfig {
     pub mirror: mirror::Options,
     /// The options of the writers of bindings, conditions and events.
     pub writes: WriteOptions,
-    /// Whether to collect metrics ([`LiveScheduler::metrics`]).
-    pub metrics: bool,
     /// Schedule only for the shards in this set, which a [`ShardHolder`](super::ShardHolder) fills. It must be empty at
     /// first.
     pub shards: Option<ShardSet>,
@@ -72,13 +68,11 @@ impl Default for LiveConfig {
         let count = |n| NonZeroUsize::new(n).unwrap_or(NonZeroUsize::MIN);
         LiveConfig {
             configuration: None,
-            scheduling_threads: NonZeroUsize::MIN,
             bindings: count(64),
             waiting_bindings: count(1_024),
             seed: None,
             mirror: mirror::Options::new::<Name>([]),
             writes: WriteOptions::default(),
-            metrics: true,
             shards: None,
         }
     }
@@ -180,7 +174,6 @@ impl LiveScheduler {
         let seed = config.seed.unwrap_or_else(|| fastrand::u64(..));
         let percentage_of_nodes = read.percentage_of_nodes;
         let metrics = Arc::new(Metrics::new());
-        let recording = config.metrics.then(|| metrics.clone());
         let shown = shown(&text, &read.extenders);
         let (extenders, objects) = extenders(read.extenders, &runtime, &writes)?;
         let (binder, volumes) = (writes.binder(), writes.clone());
@@ -204,13 +197,10 @@ impl LiveScheduler {
             read.profiles.iter().map(|profile| profile.scheduler_name.as_str().into()).collect();
         for name in names.iter() {
             let (text, registry, wanted) = (text.clone(), registry.clone(), name.clone());
-            let recording = recording.clone();
+            let recorder = metrics.recorder(name);
             let profile = move |handle: &PluginHandle| {
                 let framework = framework(&text, &registry, handle, &wanted)?;
-                Ok(match recording {
-                    Some(to) => framework.with_recorder(to.recorder(&wanted), PLUGINS_ONE_IN),
-                    None => framework,
-                })
+                Ok(framework.with_recorder(recorder, PLUGINS_ONE_IN))
             };
             builder = builder.profile(name.clone(), profile);
         }
@@ -315,18 +305,14 @@ impl LiveScheduler {
             &self.schedulers,
             &outcomes,
         );
-        let dispatch = Arc::new(dispatch?);
-        for _ in 0..self.config.scheduling_threads.get() {
-            let worker = Worker {
-                scheduling: self.schedulers.scheduling_loop()?,
-                dispatch: dispatch.clone(),
-                writes: self.writes.clone(),
-                figures: self.figures.clone(),
-                alarm: self.threads.alarm().clone(),
-            };
-            self.threads.spawn("schedule", Ends::AtStop, move || worker.run())?;
-        }
-        Ok(())
+        let worker = Worker {
+            scheduling: self.schedulers.scheduling_loop()?,
+            dispatch: dispatch?,
+            writes: self.writes.clone(),
+            figures: self.figures.clone(),
+            alarm: self.threads.alarm().clone(),
+        };
+        Ok(self.threads.spawn("schedule", Ends::AtStop, move || worker.run())?)
     }
 
     /// Waits until the scheduler fails: a thread has panicked, the mirror has ended or the engine was closed. Another

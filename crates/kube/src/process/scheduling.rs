@@ -1,4 +1,4 @@
-//! The scheduling threads. They pop no pod while too many placed pods wait for their bindings, or too many preemptors
+//! The scheduling thread. It pops no pod while too many placed pods wait for their bindings, or too many preemptors
 //! for their evictions (see `pressure.rs`).
 //!
 //! Pods are not taken in batches. An API server accepts some 1,000 bindings a second, so deciding takes about a
@@ -17,10 +17,10 @@ use super::threads::{Alarm, now};
 use crate::lock::lock;
 use crate::write::{FailureReport, Writes};
 
-/// A scheduling thread.
+/// The scheduling thread.
 pub(super) struct Worker {
     pub(super) scheduling: SchedulingLoop,
-    pub(super) dispatch: Arc<Dispatch>,
+    pub(super) dispatch: Dispatch,
     pub(super) writes: Writes,
     pub(super) figures: Arc<Mutex<LiveFigures>>,
     pub(super) alarm: Alarm,
@@ -150,7 +150,7 @@ mod tests {
         let dispatch = Dispatch::start(runtime.handle(), &threads, &config, &schedulers, &outcomes);
         let worker = Worker {
             scheduling: schedulers.scheduling_loop().expect("a loop"),
-            dispatch: Arc::new(dispatch.expect("started")),
+            dispatch: dispatch.expect("started"),
             writes,
             figures,
             alarm: threads.alarm().clone(),

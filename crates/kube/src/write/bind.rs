@@ -12,7 +12,7 @@
 //! | 5xx, a timeout or a broken connection | the pod is read, see below |
 //! | the server cannot be reached | repeated with growing waits, since nothing was sent |
 //! | none: the gate of the shards refuses it | [`BinderError::Refused`] |
-//! | none: a name does not fit in a path | [`BinderError::Failed`], since nothing can be sent |
+//! | none: the fence is closed, or a name does not fit in a path | [`BinderError::Failed`], since nothing is sent |
 //!
 //! After an answer that leaves the outcome open, the pod is read until it can be read. If it is on this node, it is
 //! bound. If it is on another node, is terminating or no longer exists, that is a conflict. If it has no node, the
@@ -36,8 +36,8 @@ use super::events::EventRecorder;
 use super::occurrence::Occurrence;
 use super::shard_gate::{ShardGate, Turn};
 use super::status::StatusWriter;
-use super::{Fence, LONGEST_WAIT, NO_LEASE, NO_SHARD};
-use crate::api::{Api, ApiError};
+use super::{Fence, LONGEST_WAIT, NO_SHARD};
+use crate::api::{Api, ApiError, NO_LEASE};
 use crate::debug::debug_by;
 use crate::seldom::warn_seldom;
 
@@ -51,7 +51,7 @@ const REPEATS: u32 = 2;
 ///
 /// If the runtime ends, a binding fails, or is [`BinderError::Unknown`] if it had begun.
 #[derive(Clone)]
-pub struct ApiBinder {
+pub(crate) struct ApiBinder {
     pub(super) blocking: Blocking,
     pub(super) api: Api,
     pub(super) fence: Fence,
@@ -118,8 +118,8 @@ enum Verdict {
 impl Verdict {
     fn of(error: &ApiError, node: &str) -> Verdict {
         match error {
-            ApiError::Unreachable(_) | ApiError::NotPermitted => Verdict::Again,
-            ApiError::Invalid(_) => Verdict::Refused,
+            ApiError::Unreachable(_) => Verdict::Again,
+            ApiError::Invalid(_) | ApiError::NotPermitted => Verdict::Refused,
             ApiError::Refused(refusal) => match refusal.code {
                 409 if is_assigned_to(&refusal.message, node) => Verdict::Bound,
                 404 | 409 => Verdict::Conflict,
@@ -234,9 +234,6 @@ impl ApiBinder {
         let binding = Binding::new(pod, &uid, node);
         let (mut waits, mut repeats) = (self.waits, REPEATS);
         loop {
-            if !self.fence.may_write() {
-                return Err(BinderError::Failed(NO_LEASE.to_owned()));
-            }
             let Err(error) = self.api.create(&path, &binding).await else { break };
             match Verdict::of(&error, node) {
                 Verdict::Bound => break,

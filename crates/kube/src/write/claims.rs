@@ -27,8 +27,8 @@ use super::blocking::Blocking;
 use super::bodies::{DeleteOptions, Uid, is_gone, pod_path};
 use super::claim_counts;
 use super::events::EventRecorder;
-use super::{Fence, NO_LEASE, Occurrence};
-use crate::api::{self, Api, Patch, Resource};
+use super::{Fence, Occurrence};
+use crate::api::{self, Api, NO_LEASE, Patch, Resource};
 use crate::debug::debug_by;
 
 const NO_ENGINE: &str = "the engine does not exist";
@@ -38,7 +38,7 @@ const NO_ENGINE: &str = "the engine does not exist";
 /// The methods of [`Backend`] block. Call them on threads that may block and not on threads of the runtime, where
 /// blocking panics. Does not keep the engine alive. Clones share the engine.
 #[derive(Clone)]
-pub struct ApiClaims {
+pub(crate) struct ApiClaims {
     blocking: Blocking,
     api: Api,
     fence: Fence,
@@ -146,7 +146,7 @@ impl ApiClaims {
     }
 
     /// Sets the engine, whose store [`Devices`] gets the events. A second call changes nothing.
-    pub fn set_engine(&self, engine: &WeakEngine) {
+    pub(crate) fn set_engine(&self, engine: &WeakEngine) {
         // An error means that the engine is set already.
         let _ = self.engine.set(engine.clone());
     }
@@ -159,22 +159,6 @@ impl ApiClaims {
         let answer = self.run(request)?;
         serde_json::from_slice(&answer)
             .map_err(|error| failed(api::ApiError::Malformed(format!("a resource claim: {error}"))))
-    }
-
-    /// Sends a write, if this process may write.
-    fn write(
-        &self,
-        request: impl Future<Output = Result<Bytes, api::ApiError>>,
-    ) -> Result<ResourceClaim, ApiError> {
-        self.permit()?;
-        self.read(request)
-    }
-
-    fn permit(&self) -> Result<(), ApiError> {
-        match self.fence.may_write() {
-            true => Ok(()),
-            false => Err(ApiError::Other(NO_LEASE.to_owned())),
-        }
     }
 
     fn run(
@@ -220,7 +204,6 @@ impl Backend for ApiClaims {
     fn create(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
         let Resource { kind, api_version, .. } = Resource::RESOURCE_CLAIMS;
         let path = Resource::RESOURCE_CLAIMS.collection(Some(claim.namespace()));
-        self.permit()?;
         let created = self.read(self.api.create(&path, &NewClaim { kind, api_version, claim }));
         claim_counts::count_creation(created.is_ok());
         created
@@ -231,7 +214,7 @@ impl Backend for ApiClaims {
         let finalizers = Some(&*claim.metadata.finalizers);
         let metadata = ClaimMetadata { finalizers, ..ClaimMetadata::of(claim) };
         let change = Change::of(metadata);
-        self.write(self.api.patch(&path(claim, ""), Patch::Merge, &change))
+        self.read(self.api.patch(&path(claim, ""), Patch::Merge, &change))
     }
 
     /// Replaces the allocation and the consumers. Reports of drivers stay, unless the allocation is removed.
@@ -243,13 +226,13 @@ impl Backend for ApiClaims {
             devices: allocation.is_none().then_some(()),
         };
         let change = Change { metadata: ClaimMetadata::of(claim), status: Some(status) };
-        self.write(self.api.patch(&path(claim, "status"), Patch::Merge, &change))
+        self.read(self.api.patch(&path(claim, "status"), Patch::Merge, &change))
     }
 
     fn update_consumers(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
         let status = Consumers { reserved_for: &claim.status.reserved_for };
         let change = Change { metadata: ClaimMetadata::of(claim), status: Some(status) };
-        self.write(self.api.patch(&path(claim, "status"), Patch::Merge, &change))
+        self.read(self.api.patch(&path(claim, "status"), Patch::Merge, &change))
     }
 
     fn remove_reservation(
@@ -261,14 +244,13 @@ impl Backend for ApiClaims {
         let consumer = RemovedConsumer { directive: "delete", uid: &uid };
         let metadata = Uid { uid: &claim.metadata.uid };
         let change = Change { metadata, status: Some(Removal { reserved_for: [consumer] }) };
-        self.write(self.api.patch(&path(claim, "status"), Patch::Strategic, &change))
+        self.read(self.api.patch(&path(claim, "status"), Patch::Strategic, &change))
     }
 
     /// A claim that does not exist any more is deleted.
     fn delete(&self, claim: &ResourceClaim) -> Result<(), ApiError> {
         let (path, uid) = (path(claim, ""), &*claim.metadata.uid);
         let change = Change::of(Unprotected { uid, finalizers: [FINALIZER] });
-        self.permit()?;
         let deleted = self.run(async {
             self.api.patch(&path, Patch::Strategic, &change).await?;
             self.api.delete(&path, &DeleteOptions::of(uid)).await
@@ -285,7 +267,6 @@ impl Backend for ApiClaims {
         let status = PodStatusChange { extended_resource_claim_status: status };
         let change = Change { metadata: Uid { uid: &uid }, status: Some(status) };
         let path = pod_path(pod.namespace(), &pod.name, "status");
-        self.permit()?;
         self.run(self.api.patch(&path, Patch::Strategic, &change)).map(drop)
     }
 

@@ -16,9 +16,9 @@ use portolan_apiserver::{ApiServer, Effect, Fault};
 use serde_json::{Value, json};
 
 use super::bind::{ApiBinder, Waits};
+use super::failure::{FailureReport, Reason};
 use super::testing::{World, until};
 use super::volumes::{read_claim, read_volume};
-use super::{FailureReport, Reason};
 use crate::mirror::PendingStatus;
 use crate::testing::{apply, server, unschedulable};
 

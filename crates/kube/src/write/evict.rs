@@ -44,7 +44,7 @@ use super::condition::Wanted;
 use super::events::EventRecorder;
 use super::occurrence::Occurrence;
 use super::status::{StatusWriter, Target};
-use super::{Fence, HandOverPace, NO_LEASE};
+use super::{Fence, HandOverPace};
 use crate::api::{Api, ApiError};
 use crate::debug::debug_by;
 use crate::lock::lock;
@@ -56,7 +56,7 @@ const VICTIMS_AT_ONCE: usize = 16;
 
 /// Evicts victims through an API server, on tasks of the runtime. Never blocks the caller.
 #[derive(Clone)]
-pub struct ApiEvictor {
+pub(crate) struct ApiEvictor {
     runtime: Handle,
     shared: Arc<Shared>,
 }
@@ -101,7 +101,7 @@ struct Queue {
 
 impl ApiEvictor {
     /// The number of evictions at once. Others wait.
-    pub const AT_ONCE: usize = 16;
+    pub(crate) const AT_ONCE: usize = 16;
 
     pub(super) fn new(
         runtime: Handle,
@@ -121,13 +121,13 @@ impl ApiEvictor {
     /// Sets the queue to which preemptors return, and its clock, for all clones of this evictor. Only the first call
     /// has an effect. Without a queue, a preemptor is more often tried before its last victim is deleted, and then
     /// preempts again. The evictor does not keep the queue alive.
-    pub fn set_queue(&self, queue: &Arc<QueueFront>, clock: fn() -> model::Timestamp) {
+    pub(crate) fn set_queue(&self, queue: &Arc<QueueFront>, clock: fn() -> model::Timestamp) {
         let _ = self.shared.queue.set(Queue { front: Arc::downgrade(queue), clock });
     }
 
     /// Sets a function that gets the number of evictions that have begun and not ended, whenever it changes. Only the
     /// first call has an effect. The function must be fast, must not block, and must not call the evictor.
-    pub fn on_change(&self, on_change: impl Fn(usize) + Send + Sync + 'static) {
+    pub(crate) fn on_change(&self, on_change: impl Fn(usize) + Send + Sync + 'static) {
         let _ = self.shared.on_change.set(Box::new(on_change));
     }
 
@@ -256,9 +256,6 @@ impl Shared {
     async fn delete(&self, eviction: &Eviction, victim: &Pod) -> Result<(), String> {
         let uid = victim.uid.to_string();
         let path = pod_path(victim.namespace(), &victim.name, "");
-        if !self.fence.may_write() {
-            return Err(NO_LEASE.to_owned());
-        }
         if let Err(error) = self.api.delete(&path, &DeleteOptions::of(&uid)).await {
             let is_left = match error.may_have_been_done() {
                 true => self.is_left(&path, &uid, error).await?,

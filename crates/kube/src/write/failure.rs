@@ -6,8 +6,7 @@ use portolan::scheduler::BindError;
 
 /// Why a pod was not scheduled, as its condition `PodScheduled` reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Reason {
+pub(crate) enum Reason {
     /// Plugins rejected the pod.
     Unschedulable,
     /// The attempt failed because of an error. The pod may fit.
@@ -16,8 +15,7 @@ pub enum Reason {
 
 impl Reason {
     /// Returns the reason as the API writes it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Reason::Unschedulable => "Unschedulable",
             Reason::SchedulerError => "SchedulerError",
@@ -27,20 +25,18 @@ impl Reason {
 
 /// The report of a failed attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct FailureReport {
+pub(crate) struct FailureReport {
     /// The reason.
-    pub reason: Reason,
+    pub(crate) reason: Reason,
     /// The message, not truncated.
-    pub message: String,
+    pub(crate) message: String,
     /// How the pod's nomination changes.
-    pub nomination: Nomination,
+    pub(crate) nomination: Nomination,
 }
 
 impl FailureReport {
     /// Creates a report.
-    #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         reason: Reason,
         message: impl Into<String>,
         nomination: Nomination,
@@ -52,8 +48,7 @@ impl FailureReport {
     /// closed.
     ///
     /// Like kube-scheduler, every failure but [`Failure::Fit`] clears the nomination.
-    #[must_use]
-    pub fn of_cycle(error: &Failure) -> Option<FailureReport> {
+    pub(crate) fn of_cycle(error: &Failure) -> Option<FailureReport> {
         let mut nomination = Nomination::Clear;
         let reason = match error {
             Failure::Closed | Failure::OwnThread | Failure::NoProfile(_) => return None,
@@ -73,8 +68,7 @@ impl FailureReport {
 
     /// The report of a binding cycle that failed, or `None` if nothing was tried, as after a refusal by the gate of the
     /// shards, or if the pod may be bound. The nomination is cleared.
-    #[must_use]
-    pub fn of_bind(error: &BindError) -> Option<FailureReport> {
+    pub(crate) fn of_bind(error: &BindError) -> Option<FailureReport> {
         let reason = match error {
             BindError::Closed
             | BindError::OwnThread

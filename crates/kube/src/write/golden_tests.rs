@@ -15,9 +15,9 @@ use portolan::{Binder, Evictor};
 use serde_json::{Value, json};
 
 use super::bodies::VolumePatch;
+use super::failure::{FailureReport, Reason};
 use super::testing::{Answer, Seen, World, normalized};
 use super::volumes::SELECTED_NODE;
-use super::{FailureReport, Reason};
 
 /// Returns the recorded scenarios, or none, with a message, if they are absent.
 fn scenarios() -> Vec<Value> {

@@ -1,20 +1,20 @@
 //! Writes a scheduler's decisions to the API server: bindings, conditions and nominations, events, evictions, volumes,
 //! resource claims.
 //!
-//! [`Writes`] starts all writers on one client. [`ApiBinder`], [`ApiEvictor`], [`ApiVolumeBinder`] and [`ApiClaims`]
-//! implement the traits through which the engine's schedulers act, and block their callers, except for the evictor. [`StatusWriter`]
-//! and [`EventRecorder`] work in the background and never block.
+//! [`Writes`] starts all writers on one client. `ApiBinder`, `ApiEvictor`, `ApiVolumeBinder` and `ApiClaims` implement
+//! the traits through which the engine's schedulers act, and block their callers, except for the evictor.
+//! `StatusWriter` and [`EventRecorder`] work in the background and never block.
 //!
 //! Every write follows three rules:
 //!
-//! - It is sent only while the [`Fence`] is open, which leader election closes.
+//! - It is sent only while the [`Fence`] is open, which leader election closes. The client checks that.
 //! - It contains the uid of its object, so it cannot reach another object of the same name.
 //! - It is repeated only if repeating is harmless. The client itself repeats nothing.
 //!
 //! The bodies equal those of kube-scheduler 1.36. Each file lists where they differ.
 //!
-//! Bindings have priority: statuses are limited to a few requests at once ([`StatusLimits::in_flight`]), and events may
-//! have a separate client with a limited rate ([`WriteOptions::events`]).
+//! Bindings have priority: statuses are limited to a few requests at once, and events may have a separate client with a
+//! limited rate ([`WriteOptions::events`]).
 
 mod bind;
 #[cfg(test)]
@@ -35,7 +35,6 @@ mod evict;
 #[cfg(test)]
 mod evict_tests;
 mod failure;
-mod fence;
 mod gate;
 #[cfg(test)]
 mod golden_tests;
@@ -62,29 +61,27 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-pub use bind::ApiBinder;
-pub(crate) use bind::Unbound;
+pub(crate) use bind::{ApiBinder, Unbound};
 pub(crate) use blocking::{Blocking, RuntimeEnded};
 pub(crate) use claim_counts::register_claims;
-pub use claims::ApiClaims;
+pub(crate) use claims::ApiClaims;
 pub use events::{EventFigures, EventLimits, EventRecorder};
-pub use evict::ApiEvictor;
-pub use failure::{FailureReport, Reason};
-pub use fence::Fence;
+pub(crate) use evict::ApiEvictor;
+pub(crate) use failure::FailureReport;
 pub(crate) use hand_over_pace::HandOverPace;
-pub use occurrence::{Occurrence, Type};
-pub use shard_gate::ShardGate;
-pub use status::{StatusFigures, StatusLimits, StatusWriter};
-pub use volumes::ApiVolumeBinder;
+pub use occurrence::Occurrence;
+pub(crate) use shard_gate::ShardGate;
+use status::StatusLimits;
+pub(crate) use status::StatusWriter;
+pub(crate) use volumes::ApiVolumeBinder;
 
 use crate::api::Api;
 use crate::debug::debug_by;
+pub use crate::fence::Fence;
 use crate::mirror::PodIndex;
 
 /// The longest time that a write waits because the server asks for it.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// Why nothing is written while the fence is closed.
-const NO_LEASE: &str = "this scheduler does not hold its lease";
 /// Why the gate of the shards refuses a binding.
 const NO_SHARD: &str =
     "another replica holds the shard of the node, or held it after the pod was placed";
@@ -101,9 +98,9 @@ pub struct WriteOptions {
     /// Limits of events.
     pub event_limits: EventLimits,
     /// Limits of statuses.
-    pub status_limits: StatusLimits,
+    pub(crate) status_limits: StatusLimits,
     /// Limits bindings to the nodes of some shards.
-    pub gate: Option<ShardGate>,
+    pub(crate) gate: Option<ShardGate>,
 }
 
 /// All writers of a scheduler, which share a client and a fence.
@@ -134,8 +131,7 @@ pub struct Unwritten {
 
 impl Writes {
     /// Starts the writers of statuses and events on the runtime. They stop when the fence is closed for good.
-    #[must_use]
-    pub fn start(
+    pub(crate) fn start(
         runtime: &Handle,
         api: Api,
         pods: Arc<PodIndex>,
@@ -149,9 +145,8 @@ impl Writes {
         let events_api = events.map_or_else(|| api.clone(), fenced);
         let active = watch::Sender::new(0);
         let bindings = active.subscribe();
-        let (fence_of_events, limits) = (fence.clone(), event_limits);
         let events =
-            EventRecorder::start(runtime, events_api, fence_of_events, &host, limits, bindings);
+            EventRecorder::start(runtime, events_api, fence.clone(), &host, event_limits, bindings);
         let status = StatusWriter::start(
             runtime,
             api.clone(),
@@ -203,8 +198,7 @@ impl Writes {
     }
 
     /// The writer of pods' statuses.
-    #[must_use]
-    pub fn status(&self) -> &StatusWriter {
+    pub(crate) fn status(&self) -> &StatusWriter {
         &self.status
     }
 
@@ -215,8 +209,7 @@ impl Writes {
     }
 
     /// Returns a binder.
-    #[must_use]
-    pub fn binder(&self) -> ApiBinder {
+    pub(crate) fn binder(&self) -> ApiBinder {
         ApiBinder {
             blocking: self.blocking.clone(),
             api: self.api.clone(),
@@ -230,8 +223,7 @@ impl Writes {
     }
 
     /// Returns a new evictor. Call [`ApiEvictor::set_queue`] on it or on a clone once the queue exists.
-    #[must_use]
-    pub fn evictor(&self) -> ApiEvictor {
+    pub(crate) fn evictor(&self) -> ApiEvictor {
         let Writes { runtime, api, fence, status, events, pace, .. } = self.clone();
         ApiEvictor::new(runtime, api, fence, status, events, pace)
     }
@@ -243,15 +235,13 @@ impl Writes {
 
     /// Returns a new writer of resource claims. Call [`ApiClaims::set_engine`] on it or on a clone once the engine
     /// exists.
-    #[must_use]
-    pub fn claims(&self) -> ApiClaims {
+    pub(crate) fn claims(&self) -> ApiClaims {
         let Writes { blocking, api, fence, events, .. } = self.clone();
         ApiClaims::new(blocking, api, fence, events)
     }
 
     /// Returns a binder of volumes, which reserves them in this engine.
-    #[must_use]
-    pub fn volume_binder(&self, engine: &WeakEngine) -> ApiVolumeBinder {
+    pub(crate) fn volume_binder(&self, engine: &WeakEngine) -> ApiVolumeBinder {
         let Writes { blocking, api, pods, fence, .. } = self.clone();
         ApiVolumeBinder::new(blocking, api, pods, fence, engine)
     }

@@ -21,8 +21,7 @@ pub(super) const SCHEDULED: &str = "Scheduled";
 
 /// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Type {
+pub(crate) enum Type {
     /// An expected occurrence.
     Normal,
     /// A failure.
@@ -94,16 +93,14 @@ impl Occurrence {
     }
 
     /// The pod was bound to the node.
-    #[must_use]
-    pub fn scheduled(pod: &Pod, node: &Name) -> Occurrence {
+    pub(crate) fn scheduled(pod: &Pod, node: &Name) -> Occurrence {
         let note = format!("Successfully assigned {}/{} to {node}", pod.namespace(), pod.name);
         let kind = (Type::Normal, SCHEDULED, "Binding");
         Occurrence::new(pod, pod.scheduler_name(), kind, &note)
     }
 
     /// An attempt to schedule the pod failed.
-    #[must_use]
-    pub fn failed_scheduling(pod: &Pod, message: &str) -> Occurrence {
+    pub(crate) fn failed_scheduling(pod: &Pod, message: &str) -> Occurrence {
         let kind = (Type::Warning, "FailedScheduling", "Scheduling");
         Occurrence::new(pod, pod.scheduler_name(), kind, message)
     }
@@ -115,8 +112,7 @@ impl Occurrence {
 
     /// The victim was evicted from the node for the preemptor. Like kube-scheduler 1.36, the event names the preemptor
     /// in its note alone, and not as the related object.
-    #[must_use]
-    pub fn preempted(victim: &Pod, preemptor: &Pod, node: &Name) -> Occurrence {
+    pub(crate) fn preempted(victim: &Pod, preemptor: &Pod, node: &Name) -> Occurrence {
         preempted(victim, preemptor, node, "")
     }
 

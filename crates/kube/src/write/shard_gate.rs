@@ -19,7 +19,7 @@ use crate::lock::lock;
 /// then may another process bind to these nodes, so no two processes ever use the same free capacity. A pod that was
 /// placed before the process took the shard is refused once: the previous holder may have used the capacity since.
 #[derive(Clone)]
-pub struct ShardGate(Arc<Inner>);
+pub(crate) struct ShardGate(Arc<Inner>);
 
 struct Inner {
     shards: ShardSet,
@@ -55,16 +55,14 @@ impl Turn {
 
 impl ShardGate {
     /// Creates a gate for the shards of this set.
-    #[must_use]
-    pub fn new(shards: ShardSet) -> ShardGate {
+    pub(crate) fn new(shards: ShardSet) -> ShardGate {
         let bindings = (0..shards.count()).map(|_| Bindings::default()).collect();
         let bindings = Mutex::new(bindings);
         ShardGate(Arc::new(Inner { shards, bindings, left: Notify::new(), doubt: OnceLock::new() }))
     }
 
     /// The shards that this process holds.
-    #[must_use]
-    pub fn shards(&self) -> &ShardSet {
+    pub(crate) fn shards(&self) -> &ShardSet {
         &self.0.shards
     }
 

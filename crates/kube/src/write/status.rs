@@ -46,13 +46,12 @@ const WAITS: [Duration; 3] =
 
 /// Limits of a [`StatusWriter`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct StatusLimits {
+pub(crate) struct StatusLimits {
     /// The number of statuses in flight at once. Far lower than the client's limit, so that bindings have priority.
-    pub in_flight: usize,
+    pub(crate) in_flight: usize,
     /// The number of pods whose status may wait. A report of a further pod is dropped; the pod's next attempt reports
     /// again.
-    pub waiting: usize,
+    pub(crate) waiting: usize,
 }
 
 impl Default for StatusLimits {
@@ -63,25 +62,24 @@ impl Default for StatusLimits {
 
 /// Counts the reports of a [`StatusWriter`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct StatusFigures {
+pub(crate) struct StatusFigures {
     /// Patches that the API server accepted.
-    pub sent: u64,
+    pub(crate) sent: u64,
     /// Reports that were left out: the pod has the status already, has a node, or is gone.
-    pub unchanged: u64,
+    pub(crate) unchanged: u64,
     /// Reports that a newer report of the same pod replaced.
-    pub replaced: u64,
+    pub(crate) replaced: u64,
     /// Reports that were dropped because too many pods waited.
-    pub dropped: u64,
+    pub(crate) dropped: u64,
     /// Patches that failed, including patches of nominations and of victims' conditions.
-    pub failed: u64,
+    pub(crate) failed: u64,
     /// Reports that wait now.
-    pub waiting: u64,
+    pub(crate) waiting: u64,
 }
 
 /// Reports failed attempts in pods' statuses. Clones share their queue.
 #[derive(Clone)]
-pub struct StatusWriter(Arc<Shared>);
+pub(crate) struct StatusWriter(Arc<Shared>);
 
 struct Shared {
     api: Api,
@@ -153,7 +151,7 @@ impl StatusWriter {
     /// A report replaces an older one of the same pod that still waits, but keeps its nomination if it has none of its
     /// own. A binding of the pod discards both. If more pods wait than [`StatusLimits::waiting`], the report is
     /// dropped, but not its event.
-    pub fn report_failure(&self, pod: &Pod, failure: FailureReport) {
+    pub(crate) fn report_failure(&self, pod: &Pod, failure: FailureReport) {
         let shared = &*self.0;
         shared.events.record(Occurrence::failed_scheduling(pod, &failure.message));
         let report = Report { pod: Target::of(pod), failure };
@@ -251,8 +249,7 @@ impl StatusWriter {
     }
 
     /// Counts the reports so far.
-    #[must_use]
-    pub fn figures(&self) -> StatusFigures {
+    pub(crate) fn figures(&self) -> StatusFigures {
         StatusFigures { waiting: self.0.gate.waiting() as u64, ..*lock(&self.0.figures) }
     }
 }
@@ -322,9 +319,6 @@ impl Shared {
         let body = StatusPatch { metadata: UidBody { uid: &uid }, status };
         let mut waits = WAITS.into_iter();
         let patched = loop {
-            if !self.fence.may_write() {
-                break Err(ApiError::NotPermitted);
-            }
             let error = match self.api.patch(&path, Patch::Strategic, &body).await {
                 Ok(answer) => break Ok(answer),
                 Err(error) => error,

@@ -9,8 +9,9 @@ use portolan::plugin::Nomination;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
+use super::failure::{FailureReport, Reason};
 use super::testing::{Answer, Seen, World, normalized, ok, refused, until};
-use super::{FailureReport, Reason, StatusLimits, WriteOptions};
+use super::{StatusLimits, WriteOptions};
 use crate::mirror::{Condition, PendingStatus};
 use crate::testing;
 

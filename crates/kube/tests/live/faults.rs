@@ -262,10 +262,7 @@ fn a_server_that_restarts_with_an_empty_cache_loses_no_pod() {
         world.bound(&format!("early-{n}"));
         world.bound(&format!("late-{n}"));
     }
-    world.until("the mirror", || {
-        let differences = world.runtime.block_on(world.process.live.mirror().compare());
-        differences.is_ok_and(|found| found.is_empty())
-    });
+    world.until("the mirror", || world.process.differences(&world.server).is_empty());
 }
 
 #[test]

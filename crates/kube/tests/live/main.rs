@@ -9,7 +9,6 @@ mod faults;
 mod mirror;
 mod process;
 mod schedules;
-mod secure;
 mod serve;
 mod shadow;
 mod shards;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{PATIENCE, client, node, pod, runtime};
+use crate::support::{PATIENCE, client, differences, node, pod, runtime};
 use fastrand::Rng;
 use portolan::cache::{Config, Engine};
 use portolan_apiserver::{ApiServer, Effect, Fault, PatchKind};
@@ -54,7 +54,7 @@ impl World {
     fn check(&self) {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let found = self.runtime.block_on(self.mirror.compare()).expect("lists");
+            let found = differences(&self.server, &self.engine, &self.mirror);
             if found.is_empty() {
                 return;
             }

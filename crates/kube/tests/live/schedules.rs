@@ -28,7 +28,6 @@ use fastrand::Rng;
 use portolan::model::Uid;
 use portolan_apiserver::{ApiServer, Effect, Fault};
 use serde_json::{Value, json};
-use tokio::runtime::Runtime;
 
 /// The number of schedules that run by default. `ci/nightly.sh` runs many more.
 const SCHEDULES: u64 = 80;
@@ -271,17 +270,13 @@ impl Schedule {
     }
 
     /// Waits until every pod that fits is bound and the mirror equals the server.
-    fn settle(&self, runtime: &Runtime, process: &Process) {
+    fn settle(&self, process: &Process) {
         let deadline = Instant::now() + support::PATIENCE;
         let mut pause = Duration::from_millis(10);
         loop {
             let mut left = self.unsettled();
             if left.is_empty() {
-                match runtime.block_on(process.live.mirror().compare()) {
-                    Ok(found) => left.extend(found.iter().map(ToString::to_string)),
-                    // The machine may be too busy for the client's short timeout.
-                    Err(error) => left.push(error.to_string()),
-                }
+                left.extend(process.differences(&self.server));
                 left.extend(self.assumed(process));
             }
             if left.is_empty() {
@@ -453,10 +448,10 @@ fn run(seed: u64) {
     }
     schedule.disturb(steps / 2);
     schedule.end_faults();
-    schedule.settle(&runtime, &leader);
+    schedule.settle(&leader);
     // One more change, which the scheduler must receive through its current watches.
     schedule.create_pod();
-    schedule.settle(&runtime, &leader);
+    schedule.settle(&leader);
     schedule.check_writes();
     if let Some(former) = former {
         schedule.check_former();

@@ -12,7 +12,7 @@ use crate::mirror::submit::Stopped;
 use crate::mirror::wire::{Meta, Page, encode};
 
 /// The number of objects per page, as in client-go.
-pub(crate) const PAGE: usize = 500;
+const PAGE: usize = 500;
 
 impl<S: Sink> Reflector<S> {
     /// Lists all objects, and continues with the watch if the list was streamed.

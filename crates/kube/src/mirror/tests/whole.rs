@@ -1,11 +1,11 @@
-//! The mirror as a whole: several kinds, pods, refreshing, comparing and stopping.
+//! The mirror as a whole: several kinds, pods, refreshing and stopping.
 
 use portolan::cache::{Config, Engine, Event};
 use portolan::model::{Fact, Uid, node as build_node, pod as build_pod};
 
 use super::server::*;
 use crate::api::Resource;
-use crate::mirror::{Mirror, MirrorError, Options};
+use crate::mirror::{Mirror, MirrorError};
 use crate::testing::apply;
 
 const PODS: [Resource; 1] = [Resource::PODS];
@@ -18,7 +18,6 @@ const _: fn() = || {
     let _ = |mirror: &Mirror| {
         spawned(mirror.synced());
         spawned(mirror.refresh());
-        spawned(mirror.compare());
         spawned(mirror.stop());
     };
 };
@@ -212,51 +211,6 @@ fn a_mirror_needs_a_runtime_and_kinds_that_the_engine_stores() {
     assert!(matches!(start(&PODS), Err(MirrorError::NoRuntime)));
     let _guard = runtime.enter();
     assert!(matches!(start(&[Resource::LEASES]), Err(MirrorError::UnknownKind("Lease"))));
-}
-
-#[tokio::test]
-async fn a_comparison_finds_every_difference() {
-    let kinds = [Resource::PODS, Resource::NODES];
-    let engine = Engine::shared(Config::default());
-    let placed = |uid: &str| {
-        let pod = build_pod(format!("pod-{uid}")).namespace("shop").uid(uid).cpu(100);
-        pod.resource_version(9).spec(|spec| spec.container_count = 1).on("n1").build()
-    };
-    for event in [
-        Event::add_node(build_node("n2").build()),
-        Event::add_node(build_node("n9").build()),
-        Event::add_pod(placed("u-9")),
-        Event::add_pod(placed("u-8")),
-    ] {
-        apply(&engine, event);
-    }
-    let server = Server::start([
-        page(40, "", &[pod("u-1", "n1", 5), pod("u-9", "n1", 6), pod("u-2", "", 7)]),
-        page(40, "", &[node("n1", 8, "4"), node("n2", 9, "4")]),
-    ])
-    .await;
-    let options: Options = options(&kinds);
-    let found = super::super::compare(&server.api(), &engine, &options, None).await;
-    let found: Vec<String> = found.expect("lists").iter().map(ToString::to_string).collect();
-    let expected = [
-        "Pod shop/pod-u-1: on node n1 on the server, unknown",
-        "Pod shop/pod-u-9: (9, Some(\"n1\"), None, None), expected (6, Some(\"n1\"), None, None)",
-        "Pod u-8: not on the server",
-        "Node /n1: missing from the engine",
-        "Node /n2: another object",
-        "Node n9: not on the server",
-    ];
-    assert_eq!(found, expected);
-}
-
-#[tokio::test]
-async fn a_mirror_that_has_caught_up_has_no_differences() {
-    let objects = [pod("u-1", "n1", 5), pod("u-2", "", 7)];
-    let (server, mirror, _engine) =
-        synced_pods([refusal(422, "Invalid", "no"), page(40, "", &objects)]).await;
-    until("the watch", || server.requests().len() == 3).await;
-    server.then(page(40, "", &objects));
-    assert_eq!(mirror.compare().await.expect("lists"), []);
 }
 
 #[tokio::test]

@@ -206,9 +206,10 @@ impl Tokens {
 
 #[cfg(test)]
 mod tests {
-    use super::super::trust::tests::{provider, signed};
+    use super::super::trust::tests::signed;
     use super::super::trust::{Authority, FrontProxies, RequestHeaders};
     use super::*;
+    use crate::testing::provider;
     use http::HeaderValue;
 
     #[test]

@@ -9,10 +9,8 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::Bytes;
 use axum::routing::{get, post};
-use rustls::client::Resumption;
-use rustls::crypto::CryptoProvider;
+use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -26,11 +24,11 @@ use super::authentication::Authentication;
 use super::authorization::Authorization;
 use super::certificate::{CertificateSource, ServingCertificate};
 use super::trust::Trust;
-use super::trust::tests::provider;
 use super::{AnyClient, Gate, guarded, tls};
 use crate::api::{Api, Connection, Limits};
 use crate::process::serve::connections::{Bounds, serve};
 use crate::process::serve::refusals::{Reason, Refusals};
+use crate::testing::{provider, tls_client};
 
 /// The longest time of a probe. It is a second on an idle machine; tests share one.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -139,7 +137,8 @@ impl World {
         let source = CertificateSource::SelfSigned;
         let certificate = ServingCertificate::new(&source, address.ip(), provider());
         let certificate = Arc::new(certificate.expect("made"));
-        let client = Arc::new(trusting(&certificate));
+        let current = certificate.current.read().expect("no panic").cert[0].clone();
+        let client = tls_client(current, None);
         let clients = Arc::new(AnyClient(provider()));
         let acceptor = tls(provider(), Some(clients), certificate).expect("valid");
         let router = guarded(router, Arc::new(gate));
@@ -256,23 +255,6 @@ async fn client(url: &str) -> Api {
     let timeout = Duration::from_secs(10);
     let limits = Limits { in_flight: 64, qps: Some(200.0), burst, timeout, ..Limits::default() };
     Connection::unauthenticated(url).open(limits).await.expect("a client")
-}
-
-/// The client's side of TLS.
-fn trusting(certificate: &ServingCertificate) -> ClientConfig {
-    // Without optimizations, this group costs less than the default one.
-    let kx_groups = vec![rustls::crypto::ring::kx_group::SECP256R1];
-    let provider = Arc::new(CryptoProvider { kx_groups, ..(*provider()).clone() });
-    let mut roots = RootCertStore::empty();
-    let current = certificate.current.read().expect("no panic").clone();
-    roots.add(current.cert[0].clone()).expect("a certificate");
-    let mut config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    config.resumption = Resumption::disabled();
-    config
 }
 
 /// The resident memory of this process in MiB, or 0 if the system does not report it.

@@ -26,6 +26,8 @@ mod flood_tests;
 mod review;
 mod reviews;
 mod subject;
+#[cfg(test)]
+mod tests;
 mod trust;
 mod validity;
 

@@ -252,24 +252,13 @@ struct ConfigMap {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
-
-    pub(in super::super) fn provider() -> Arc<CryptoProvider> {
-        Arc::new(rustls::crypto::ring::default_provider())
-    }
+    use crate::testing::{self, provider};
 
     /// An authority that is valid until this year, and a certificate that it signed.
     pub(in super::super) fn signed(until: i32) -> (String, Vec<CertificateDer<'static>>) {
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.not_after = rcgen::date_time_ymd(until, 1, 1);
-        let key = KeyPair::generate().expect("a key");
-        let issuer = CertifiedIssuer::self_signed(params, key).expect("an authority");
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, "proxy");
-        let key = KeyPair::generate().expect("a key");
-        let own = params.signed_by(&key, &issuer).expect("signed");
-        (issuer.pem(), vec![own.der().clone()])
+        let authority = testing::Authority::until(until);
+        let (own, _) = authority.issue(&[], "proxy", &[]);
+        (authority.0.pem(), vec![own.der().clone()])
     }
 
     #[test]

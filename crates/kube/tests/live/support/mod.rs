@@ -1,5 +1,7 @@
 //! Servers, clients and waits that the tests share.
 
+mod oracle;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -13,6 +15,8 @@ use portolan_kube::process::{ElectionConfig, LiveConfig, LiveScheduler, Served};
 use portolan_kube::write::Fence;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
+
+pub(crate) use oracle::differences;
 
 /// The time after which a test gives up.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -235,6 +239,10 @@ impl Process {
         let api = client(server, name, limits);
         let live = LiveScheduler::start(api, fence.clone(), config).expect("started");
         Process { live, fence }
+    }
+
+    pub(crate) fn differences(&self, server: &ApiServer) -> Vec<String> {
+        differences(server, self.live.schedulers().engine(), self.live.mirror())
     }
 
     /// Opens the fence, and starts to schedule.

@@ -1,15 +1,12 @@
 //! Stops all writes once this process may no longer be the active scheduler.
 
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio::time::sleep;
-
-use crate::api::Permission;
 
 /// Closed for good.
 const LOST: u64 = 0;
@@ -123,21 +120,11 @@ impl Fence {
     }
 
     /// Waits, and returns `false` if the fence was closed for good meanwhile.
-    pub(super) async fn pause(&self, wait: Duration) -> bool {
+    pub(crate) async fn pause(&self, wait: Duration) -> bool {
         tokio::select! {
             () = self.lost() => false,
             () = sleep(wait) => true,
         }
-    }
-}
-
-impl Permission for Fence {
-    fn may_write(&self) -> bool {
-        Fence::may_write(self)
-    }
-
-    fn ended(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(self.expired())
     }
 }
 

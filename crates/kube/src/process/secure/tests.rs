@@ -1,29 +1,20 @@
 //! HTTPS with authentication and authorization by an API server.
 
 use std::fs;
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
-use crate::support::{self, ANY, address, client};
 use portolan_apiserver::{ApiServer, Effect, Fault, Options, User};
-use portolan_kube::api::Limits;
-use portolan_kube::process::{
-    CertificateSource, LiveConfig, LiveScheduler, Lookup, SecureConfig, ServeError, Served,
-};
-use portolan_kube::write::Fence;
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
-};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+
+use super::*;
+use crate::process::LiveConfig;
+use crate::testing::{Authority, Folder, api, tls_client};
+use crate::write::Fence;
 
 /// A cluster, and a scheduler that serves HTTPS.
 struct World {
@@ -50,30 +41,33 @@ impl World {
         };
         let users = vec![user("prometheus", true), user("eva", false)];
         let server = ApiServer::start(Options { users, ..Options::default() }).expect("a server");
-        let api = client(&server, "a", Limits::default());
+        let api = api(&server.url());
         let config = LiveConfig::default();
         let scheduler =
             LiveScheduler::start(api.clone(), Fence::opened(), config).expect("started");
-        let (mut secure, own) = (SecureConfig::new(ANY), Folder::new());
-        secure.certificate = CertificateSource::Folder(own.0.clone());
+        let (mut secure, own) = (SecureConfig::new(([127, 0, 0, 1], 0).into()), Folder::new());
+        secure.certificate = CertificateSource::Folder(own.path(""));
         (secure.authentication, secure.authorization) = (Some(api.clone()), Some(api));
         configure(&server, &mut secure);
-        let folder = match &secure.certificate {
-            CertificateSource::Folder(folder) => folder,
-            _ => &own.0,
+        let certificate = match &secure.certificate {
+            CertificateSource::Folder(folder) => folder.join("kube-scheduler.crt"),
+            _ => PathBuf::new(),
         };
-        let certificate = folder.join("kube-scheduler.crt");
         let served = Served::secure(secure, &scheduler).await?;
         Ok(World { server, served, scheduler, certificate, _folder: own })
     }
 
     async fn get(&self, path: &str, headers: &str) -> Answer {
-        get(address(&self.served), &self.tls(None), path, headers).await
+        get(self.address(), &self.tls(None), path, headers).await
     }
 
     /// A client's side of TLS that trusts the certificate that the scheduler gave itself.
     fn tls(&self, own: Option<&Authority>) -> Arc<ClientConfig> {
-        tls(CertificateDer::from_pem_file(&self.certificate).expect("a certificate"), own)
+        tls_client(CertificateDer::from_pem_file(&self.certificate).expect("a certificate"), own)
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.served.address().tcp().expect("TCP")
     }
 
     /// Counts the reviews of tokens and of accesses.
@@ -119,79 +113,6 @@ async fn get(address: SocketAddr, tls: &Arc<ClientConfig>, path: &str, headers: 
 
 fn bearer(token: &str) -> String {
     format!("Authorization: Bearer {token}\r\n")
-}
-
-/// A client's side of TLS: with the certificate that it trusts, and perhaps with one of its own.
-fn tls(trusted: CertificateDer<'static>, own: Option<&Authority>) -> Arc<ClientConfig> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut roots = RootCertStore::empty();
-    roots.add(trusted).expect("an authority");
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .with_root_certificates(roots);
-    Arc::new(match own {
-        None => config.with_no_client_auth(),
-        Some(authority) => {
-            let (certificate, key) = authority.issue(&[], "front-proxy", &["system:masters"]);
-            let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("a key");
-            let certificate = CertificateDer::from_pem_slice(certificate.as_bytes());
-            let chain = vec![certificate.expect("a certificate")];
-            config.with_client_auth_cert(chain, key).expect("matching")
-        }
-    })
-}
-
-/// An authority that signs certificates.
-struct Authority(CertifiedIssuer<'static, KeyPair>);
-
-impl Authority {
-    fn new() -> Authority {
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().expect("a key");
-        Authority(CertifiedIssuer::self_signed(params, key).expect("an authority"))
-    }
-
-    /// Returns a certificate and its key as PEM text.
-    fn issue(&self, hosts: &[&str], name: &str, groups: &[&str]) -> (String, String) {
-        let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
-        let mut params = CertificateParams::new(hosts).expect("names");
-        params.distinguished_name = DistinguishedName::new();
-        for group in groups {
-            params.distinguished_name.push(DnType::OrganizationName, *group);
-        }
-        params.distinguished_name.push(DnType::CommonName, name);
-        let key = KeyPair::generate().expect("a key");
-        let certificate = params.signed_by(&key, &self.0).expect("signed");
-        (certificate.pem(), key.serialize_pem())
-    }
-}
-
-/// A folder that is removed at the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Folder {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("portolan-secure-{}-{number}", std::process::id());
-        Folder(std::env::temp_dir().join(name))
-    }
-
-    fn file(&self, name: &str, text: &str) -> PathBuf {
-        fs::create_dir_all(&self.0).expect("a folder");
-        let file = self.0.join(name);
-        fs::write(&file, text).expect("written");
-        file
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // It may not have been created.
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -277,21 +198,25 @@ async fn without_an_api_server_to_ask_only_open_paths_are_served() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_certificate_authenticates_its_subject() {
     let (folder, clients, servers) = (Folder::new(), Authority::new(), Authority::new());
+    let file = |name: &str, text: &str| {
+        fs::write(folder.path(name), text).expect("written");
+        folder.path(name)
+    };
     let world = World::start(|_, config| {
         let (certificate, key) = servers.issue(&["localhost"], "scheduler", &[]);
         config.certificate = CertificateSource::Files {
-            certificate: folder.file("tls.crt", &certificate),
-            key: folder.file("tls.key", &key),
+            certificate: file("tls.crt", &certificate.pem()),
+            key: file("tls.key", &key.serialize_pem()),
         };
-        config.client_ca = Some(folder.file("ca.crt", &clients.0.pem()));
+        config.client_ca = Some(file("ca.crt", &clients.0.pem()));
         config.lookup = Lookup::Skip;
     })
     .await;
-    let (at, trusted) = (address(&world.served), servers.0.der());
-    let privileged = get(at, &tls(trusted.clone(), Some(&clients)), "/metrics", "").await;
+    let (at, trusted) = (world.address(), servers.0.der());
+    let privileged = get(at, &tls_client(trusted.clone(), Some(&clients)), "/metrics", "").await;
     assert_eq!(privileged.code, 200, "{privileged:?}");
     assert_eq!(world.reviews(), (0, 0), "system:masters may do anything");
-    let stranger = tls(trusted.clone(), Some(&Authority::new()));
+    let stranger = tls_client(trusted.clone(), Some(&Authority::new()));
     assert_eq!(get(at, &stranger, "/livez", "").await.code, 401);
     // Another way to authenticate counts.
     let token = bearer("token-of-prometheus");
@@ -321,7 +246,7 @@ async fn the_authorities_of_the_cluster_are_looked_up() {
         config.lookup = Lookup::Strict;
     })
     .await;
-    let at = address(&world.served);
+    let at = world.address();
     assert_eq!(get(at, &world.tls(Some(&clients)), "/metrics", "").await.code, 200);
     let proxy = world.tls(Some(&proxies));
     let user = |name: &str| format!("X-Remote-User: {name}\r\nX-Remote-Group: team\r\n");
@@ -366,12 +291,12 @@ async fn a_folder_without_a_certificate_gets_one() {
     let folder = Folder::new();
     let start = || {
         World::start(|_, config| {
-            config.certificate = CertificateSource::Folder(folder.0.clone());
+            config.certificate = CertificateSource::Folder(folder.path(""));
         })
     };
     let world = start().await;
     assert_eq!(world.get("/livez", "").await.code, 200);
-    let files = || ["crt", "key"].map(|end| folder.0.join(format!("kube-scheduler.{end}")));
+    let files = || ["crt", "key"].map(|end| folder.path(&format!("kube-scheduler.{end}")));
     let texts = || files().map(|file| fs::read_to_string(file).expect("written"));
     let before = texts();
     #[cfg(unix)]
@@ -386,20 +311,8 @@ async fn a_folder_without_a_certificate_gets_one() {
     assert_eq!(texts(), before);
     fs::remove_file(&files()[1]).expect("removed");
     let world = World::try_start(|_, config| {
-        config.certificate = CertificateSource::Folder(folder.0.clone());
+        config.certificate = CertificateSource::Folder(folder.path(""));
     });
     let error = world.await.err().expect("half of a pair").to_string();
     assert!(error.contains("kube-scheduler.key"), "{error}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_slow_tls_handshake_delays_no_other_client() {
-    let world = World::start(|_, _| {}).await;
-    let at = address(&world.served);
-    let mut idle = Vec::new();
-    for _ in 0..20 {
-        idle.push(TcpStream::connect(at).await.expect("connected"));
-    }
-    let answered = tokio::time::timeout(support::PATIENCE, world.get("/livez", "")).await;
-    assert_eq!(answered.expect("in time").code, 200);
 }
