@@ -124,7 +124,7 @@ impl Reviewers {
         let both = [authentication.await.map_err(live)?, authorization.await.map_err(live)?];
         if both[1].is_none() {
             tracing::warn!(
-                "only members of system:masters may read more than the paths that are always allowed: use \
+                "access is not reviewed, so requests that need a permission are only allowed for system:masters: use \
                  --authorization-kubeconfig"
             );
         }

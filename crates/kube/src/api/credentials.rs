@@ -15,7 +15,8 @@ use jiff::Timestamp;
 use kube::config::{AuthInfo, ExecConfig, ExecInteractiveMode};
 use portolan_k8s::yaml::from_str;
 use secrecy::ExposeSecret;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::json;
 use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 use tokio::sync::Notify;
@@ -200,21 +201,6 @@ struct Plugin {
     timeouts: [Duration; 2],
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ExecInfo<'a> {
-    api_version: Option<&'a str>,
-    kind: &'static str,
-    spec: ExecSpec<'a>,
-}
-
-#[derive(Serialize)]
-struct ExecSpec<'a> {
-    interactive: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cluster: Option<&'a kube::config::ExecAuthCluster>,
-}
-
 #[derive(Deserialize)]
 struct Printed {
     status: Option<Credential>,
@@ -269,13 +255,14 @@ impl Plugin {
         if exec.interactive_mode == Some(ExecInteractiveMode::Always) && !has_terminal {
             return Err(failed("it needs a terminal (interactiveMode: Always)".to_owned()));
         }
-        let cluster = exec.cluster.as_ref().filter(|_| exec.provide_cluster_info);
-        let spec = ExecSpec { interactive, cluster };
-        let info =
-            ExecInfo { api_version: exec.api_version.as_deref(), kind: "ExecCredential", spec };
-        let info = serde_json::to_string(&info).map_err(|error| failed(error.to_string()))?;
+        let mut spec = json!({ "interactive": interactive });
+        if let Some(cluster) = exec.cluster.as_ref().filter(|_| exec.provide_cluster_info) {
+            spec["cluster"] =
+                serde_json::to_value(cluster).map_err(|error| failed(error.to_string()))?;
+        }
+        let info = json!({"apiVersion": exec.api_version, "kind": "ExecCredential", "spec": spec});
         let mut command = Command::new(program);
-        command.args(exec.args.iter().flatten()).env("KUBERNETES_EXEC_INFO", info);
+        command.args(exec.args.iter().flatten()).env("KUBERNETES_EXEC_INFO", info.to_string());
         let pairs =
             exec.env.iter().flatten().filter_map(|env| env.get("name").zip(env.get("value")));
         command.envs(pairs).stdout(Stdio::piped()).kill_on_drop(true);

@@ -580,7 +580,6 @@ mod memory_tests;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::http::{HeaderName, HeaderValue};
     use futures_util::{FutureExt, StreamExt};
     use std::sync::mpsc;
 
@@ -608,29 +607,6 @@ mod tests {
         assert!(second.as_mut().now_or_never().is_none());
         drop(release);
         assert!(second.await.is_ok());
-    }
-
-    #[test]
-    fn only_programs_that_send_json_are_answered() {
-        let headers = |pairs: &[(&'static str, &'static str)]| {
-            let pairs = pairs.iter().map(|(name, value)| {
-                (HeaderName::from_static(name), HeaderValue::from_static(value))
-            });
-            pairs.collect::<HeaderMap>()
-        };
-        let json = ("content-type", "application/json");
-        let code = |pairs: &[(&'static str, &'static str)]| {
-            check_not_from_page(&headers(pairs)).err().map(|Refused(code, _)| code.as_u16())
-        };
-        assert_eq!(code(&[json]), None);
-        assert_eq!(code(&[("content-type", "Application/JSON ; charset=utf-8")]), None);
-        for kind in ["text/plain", "text/plain; application/json", "application/jsonx", ""] {
-            assert_eq!(code(&[("content-type", kind)]), Some(415), "{kind}");
-        }
-        assert_eq!(code(&[]), Some(415));
-        for origin in ["https://evil.example", "http://127.0.0.1:10261", "null", ""] {
-            assert_eq!(code(&[json, ("origin", origin)]), Some(403), "{origin}");
-        }
     }
 
     #[test]

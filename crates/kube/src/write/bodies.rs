@@ -1,11 +1,12 @@
-//! The bodies of requests, and the fields of answers that are read. They have only the fields that a scheduler writes,
-//! so that a request is serialized in one pass over a small struct.
+//! The bodies of requests, and the fields of answers that are read. They have only the fields that a scheduler writes.
+//! Those of bindings and statuses are serialized in one pass over a small struct.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use portolan::model::{ClaimReference, Pod};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::api::{ApiError, Resource};
 use crate::mirror::PodStatus;
@@ -55,18 +56,8 @@ impl<'a> Binding<'a> {
 }
 
 /// `metav1.DeleteOptions` with a precondition.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct DeleteOptions<'a> {
-    kind: &'static str,
-    api_version: &'static str,
-    preconditions: Uid<'a>,
-}
-
-impl<'a> DeleteOptions<'a> {
-    pub(super) fn of(uid: &'a str) -> DeleteOptions<'a> {
-        DeleteOptions { kind: "DeleteOptions", api_version: "v1", preconditions: Uid { uid } }
-    }
+pub(super) fn delete_options(uid: &str) -> Value {
+    json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}})
 }
 
 /// A uid alone. In the metadata of a patch it is a precondition: the API server answers 422 if the object has another
@@ -123,63 +114,23 @@ pub(super) struct ConditionChange<'a> {
     pub(super) kind: &'a str,
 }
 
-/// A JSON merge patch of a volume or claim. The API server refuses it if the object has another uid or version.
-#[derive(Serialize)]
-pub(super) struct VolumePatch<'a> {
-    metadata: VolumeMetadata<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    spec: Option<VolumeSpec<'a>>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct VolumeMetadata<'a> {
-    uid: &'a str,
-    resource_version: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    annotations: Option<BTreeMap<&'a str, &'a str>>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct VolumeSpec<'a> {
-    claim_ref: ClaimRef<'a>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ClaimRef<'a> {
-    kind: &'static str,
-    namespace: &'a str,
-    name: &'a str,
-    uid: &'a str,
-    api_version: &'static str,
-    resource_version: &'a str,
-}
-
-impl<'a> VolumePatch<'a> {
-    /// Sets an annotation, if there is one, of the object with this metadata.
-    pub(super) fn of(
-        object: &'a Metadata<'_>,
-        annotation: Option<(&'a str, &'a str)>,
-    ) -> VolumePatch<'a> {
-        let annotations = annotation.map(|annotation| BTreeMap::from([annotation]));
-        let (uid, resource_version) = (&*object.uid, &*object.resource_version);
-        VolumePatch { metadata: VolumeMetadata { uid, resource_version, annotations }, spec: None }
+/// A JSON merge patch of a volume or claim with this metadata, which sets an annotation, if there is one. The API server
+/// refuses it if the object has another uid or version.
+pub(super) fn volume_patch(object: &Metadata<'_>, annotation: Option<(&str, &str)>) -> Value {
+    let mut metadata = json!({"uid": object.uid, "resourceVersion": object.resource_version});
+    if let Some((name, value)) = annotation {
+        metadata["annotations"] = json!({ name: value });
     }
+    json!({ "metadata": metadata })
+}
 
-    /// Sets the claim of the volume, which has this version.
-    pub(super) fn with_claim(self, claim: &'a ClaimReference, version: &'a str) -> VolumePatch<'a> {
-        let claim_ref = ClaimRef {
-            kind: "PersistentVolumeClaim",
-            namespace: &claim.namespace,
-            name: &claim.name,
-            uid: &claim.uid,
-            api_version: "v1",
-            resource_version: version,
-        };
-        VolumePatch { spec: Some(VolumeSpec { claim_ref }), ..self }
-    }
+/// The claim of a volume, which has this version.
+pub(super) fn claim_ref(claim: &ClaimReference, version: &str) -> Value {
+    let ClaimReference { namespace, name, uid } = claim;
+    json!({
+        "kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": &**namespace,
+        "name": &**name, "uid": &**uid, "resourceVersion": version,
+    })
 }
 
 /// Returns whether a patch with a uid was refused because its object no longer exists. Another object may have its

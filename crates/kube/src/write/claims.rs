@@ -17,14 +17,14 @@ use portolan::cache::{Event, WeakEngine};
 use portolan::model::{Pod, Timestamp};
 use portolan::plugin::PodInPreBind;
 use portolan_dra::Devices;
-use portolan_dra::model::{AllocationResult, ConsumerReference, ResourceClaim};
+use portolan_dra::model::{ResourceClaim, ResourceClaimStatus};
 use portolan_dra::plugin::{ApiError, Backend, ExtendedClaimStatus, FINALIZER};
 use portolan_dra::store::DeviceEvent;
-use serde::Serialize;
+use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::blocking::Blocking;
-use super::bodies::{DeleteOptions, Uid, is_gone, pod_path};
+use super::bodies::{delete_options, is_gone, pod_path};
 use super::claim_counts;
 use super::events::EventRecorder;
 use super::{Fence, Occurrence};
@@ -46,93 +46,10 @@ pub(crate) struct ApiClaims {
     engine: Arc<OnceLock<WeakEngine>>,
 }
 
-/// Metadata of a patch that applies to one version of a claim.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ClaimMetadata<'a> {
-    uid: &'a str,
-    resource_version: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    finalizers: Option<&'a [Arc<str>]>,
-}
-
-impl<'a> ClaimMetadata<'a> {
-    fn of(claim: &'a ResourceClaim) -> ClaimMetadata<'a> {
-        let metadata = &claim.metadata;
-        let (uid, resource_version) = (&*metadata.uid, &*metadata.resource_version);
-        ClaimMetadata { uid, resource_version, finalizers: None }
-    }
-}
-
-/// A patch of an object with this metadata.
-#[derive(Serialize)]
-struct Change<M, S> {
-    metadata: M,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<S>,
-}
-
-impl<M> Change<M, ()> {
-    fn of(metadata: M) -> Change<M, ()> {
-        Change { metadata, status: None }
-    }
-}
-
-/// The fields of a claim's status that a scheduler writes, in a JSON merge patch, where `null` removes a field.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ClaimStatus<'a> {
-    allocation: Option<&'a AllocationResult>,
-    reserved_for: Option<&'a [ConsumerReference]>,
-    /// `Some(())` removes the field.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    devices: Option<()>,
-}
-
-/// The status of an allocated claim in a JSON merge patch that replaces its consumers only.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Consumers<'a> {
-    reserved_for: &'a [ConsumerReference],
-}
-
-/// A strategic merge patch of a claim's status that removes a consumer.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Removal<'a> {
-    reserved_for: [RemovedConsumer<'a>; 1],
-}
-
-#[derive(Serialize)]
-struct RemovedConsumer<'a> {
-    #[serde(rename = "$patch")]
-    directive: &'static str,
-    uid: &'a str,
-}
-
-/// Metadata of a strategic merge patch that removes a finalizer.
-#[derive(Serialize)]
-struct Unprotected<'a> {
-    uid: &'a str,
-    #[serde(rename = "$deleteFromPrimitiveList/finalizers")]
-    finalizers: [&'static str; 1],
-}
-
-/// The field of a pod's status that a scheduler writes for extended resources.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct PodStatusChange<'a> {
-    extended_resource_claim_status: &'a ExtendedClaimStatus,
-}
-
-/// A new claim.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct NewClaim<'a> {
-    kind: &'static str,
-    api_version: &'static str,
-    #[serde(flatten)]
-    claim: &'a ResourceClaim,
+/// The metadata of a patch that applies to one version of a claim.
+fn version_of(claim: &ResourceClaim) -> Value {
+    let metadata = &claim.metadata;
+    json!({"uid": metadata.uid, "resourceVersion": metadata.resource_version})
 }
 
 impl ApiClaims {
@@ -204,34 +121,37 @@ impl Backend for ApiClaims {
     fn create(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
         let Resource { kind, api_version, .. } = Resource::RESOURCE_CLAIMS;
         let path = Resource::RESOURCE_CLAIMS.collection(Some(claim.namespace()));
-        let created = self.read(self.api.create(&path, &NewClaim { kind, api_version, claim }));
+        let mut body = json!(claim);
+        (body["kind"], body["apiVersion"]) = (kind.into(), api_version.into());
+        let created = self.read(self.api.create(&path, &body));
         claim_counts::count_creation(created.is_ok());
         created
     }
 
     /// Replaces the finalizers, the only metadata that the plugin changes.
     fn update(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
-        let finalizers = Some(&*claim.metadata.finalizers);
-        let metadata = ClaimMetadata { finalizers, ..ClaimMetadata::of(claim) };
-        let change = Change::of(metadata);
+        let mut metadata = version_of(claim);
+        metadata["finalizers"] = json!(claim.metadata.finalizers);
+        let change = json!({ "metadata": metadata });
         self.read(self.api.patch(&path(claim, ""), Patch::Merge, &change))
     }
 
-    /// Replaces the allocation and the consumers. Reports of drivers stay, unless the allocation is removed.
+    /// Replaces the allocation and the consumers. Reports of drivers stay, unless the allocation is removed. `null`
+    /// removes a field.
     fn update_status(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
-        let allocation = claim.status.allocation.as_deref();
-        let status = ClaimStatus {
-            allocation,
-            reserved_for: Some(&*claim.status.reserved_for).filter(|list| !list.is_empty()),
-            devices: allocation.is_none().then_some(()),
-        };
-        let change = Change { metadata: ClaimMetadata::of(claim), status: Some(status) };
+        let ResourceClaimStatus { allocation, reserved_for, .. } = &claim.status;
+        let consumers = Some(reserved_for).filter(|list| !list.is_empty());
+        let mut status = json!({"allocation": allocation, "reservedFor": consumers});
+        if allocation.is_none() {
+            status["devices"] = Value::Null;
+        }
+        let change = json!({"metadata": version_of(claim), "status": status});
         self.read(self.api.patch(&path(claim, "status"), Patch::Merge, &change))
     }
 
     fn update_consumers(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
-        let status = Consumers { reserved_for: &claim.status.reserved_for };
-        let change = Change { metadata: ClaimMetadata::of(claim), status: Some(status) };
+        let status = json!({"reservedFor": claim.status.reserved_for});
+        let change = json!({"metadata": version_of(claim), "status": status});
         self.read(self.api.patch(&path(claim, "status"), Patch::Merge, &change))
     }
 
@@ -240,20 +160,20 @@ impl Backend for ApiClaims {
         claim: &ResourceClaim,
         pod: &Pod,
     ) -> Result<ResourceClaim, ApiError> {
-        let uid = pod.uid.to_string();
-        let consumer = RemovedConsumer { directive: "delete", uid: &uid };
-        let metadata = Uid { uid: &claim.metadata.uid };
-        let change = Change { metadata, status: Some(Removal { reserved_for: [consumer] }) };
+        let removed = json!([{"$patch": "delete", "uid": pod.uid.to_string()}]);
+        let metadata = json!({"uid": claim.metadata.uid});
+        let change = json!({"metadata": metadata, "status": {"reservedFor": removed}});
         self.read(self.api.patch(&path(claim, "status"), Patch::Strategic, &change))
     }
 
     /// A claim that does not exist any more is deleted.
     fn delete(&self, claim: &ResourceClaim) -> Result<(), ApiError> {
         let (path, uid) = (path(claim, ""), &*claim.metadata.uid);
-        let change = Change::of(Unprotected { uid, finalizers: [FINALIZER] });
+        let metadata = json!({"uid": uid, "$deleteFromPrimitiveList/finalizers": [FINALIZER]});
+        let change = json!({ "metadata": metadata });
         let deleted = self.run(async {
             self.api.patch(&path, Patch::Strategic, &change).await?;
-            self.api.delete(&path, &DeleteOptions::of(uid)).await
+            self.api.delete(&path, &delete_options(uid)).await
         });
         match deleted {
             // After a conflict, another object has its name.
@@ -263,9 +183,8 @@ impl Backend for ApiClaims {
     }
 
     fn set_extended_status(&self, pod: &Pod, status: &ExtendedClaimStatus) -> Result<(), ApiError> {
-        let uid = pod.uid.to_string();
-        let status = PodStatusChange { extended_resource_claim_status: status };
-        let change = Change { metadata: Uid { uid: &uid }, status: Some(status) };
+        let status = json!({ "extendedResourceClaimStatus": status });
+        let change = json!({"metadata": {"uid": pod.uid.to_string()}, "status": status});
         let path = pod_path(pod.namespace(), &pod.name, "status");
         self.run(self.api.patch(&path, Patch::Strategic, &change)).map(drop)
     }

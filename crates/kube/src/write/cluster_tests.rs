@@ -1,17 +1,14 @@
 //! The writers against an API server with the rules of a real one, which fails on demand.
 
 use std::collections::HashMap;
-use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use portolan::cache::{Config, Engine, Event};
 use portolan::model::{ClaimReference, PersistentVolume, PersistentVolumeClaim, Pod, node};
-use portolan::plugin::{
-    Assumed, Eviction, Handle, Nomination, PodInPreBind, PodVolumes, VolumeBinder,
-};
-use portolan::{Binder, BinderError, Evictor};
+use portolan::plugin::{Assumed, Nomination, PodInPreBind, PodVolumes, VolumeBinder};
+use portolan::{Binder, BinderError};
 use portolan_apiserver::{ApiServer, Effect, Fault};
 use serde_json::{Value, json};
 
@@ -127,42 +124,6 @@ fn a_binding_is_reported_as_it_happened_whatever_fails() {
 }
 
 #[test]
-fn statuses_arrive_and_bindings_have_the_last_word() {
-    let server = server();
-    let world = World::of(server.address(), Duration::from_secs(20));
-    let pods: Vec<Pod> = (0..40).map(|n| create(&server, &world, &format!("p{n}"))).collect();
-    let patches = |effect| Fault::new(effect).verb("patch").resource("pods/status");
-    // Even if one report meets all of them, its fourth try passes.
-    let (conflict, unavailable) = (Effect::conflict(), Effect::unavailable());
-    let faults = vec![patches(conflict).every(5).limit(2), patches(unavailable).nth(7)];
-    server.set_faults(1, faults);
-    let status = world.writes.status();
-    let failure =
-        |message: &str, nomination| FailureReport::new(Reason::Unschedulable, message, nomination);
-    for pod in &pods {
-        status.report_failure(pod, failure("first", Nomination::Node("n1".into())));
-    }
-    until(|| status.figures().sent == 40);
-    for pod in &pods {
-        let known = get(&server, "Pod", &pod.name);
-        assert_eq!(known["status"]["nominatedNodeName"], "n1");
-        let scheduled = condition(&server, &pod.name, "PodScheduled");
-        assert_eq!(scheduled["status"], "False");
-        assert_eq!(scheduled["message"], "first");
-        assert_eq!(scheduled["observedGeneration"], 1);
-    }
-    for pod in &pods {
-        status.report_failure(pod, failure("second", Nomination::Clear));
-        world.writes.binder().bind(pod, &"n2".into()).expect("bound");
-    }
-    until(|| status.figures().waiting == 0);
-    for pod in &pods {
-        assert_eq!(condition(&server, &pod.name, "PodScheduled")["status"], "True");
-        assert_eq!(get(&server, "Pod", &pod.name)["status"]["nominatedNodeName"], Value::Null);
-    }
-}
-
-#[test]
 fn a_status_does_not_reach_a_pod_that_was_created_again() {
     let server = server();
     let world = World::of(server.address(), Duration::from_secs(20));
@@ -179,32 +140,6 @@ fn a_status_does_not_reach_a_pod_that_was_created_again() {
     assert!(matches!(nominated, Err(BinderError::Conflict(_))), "{nominated:?}");
     let bound = world.writes.binder().bind(&old, &"n1".into());
     assert!(matches!(bound, Err(BinderError::Conflict(_))), "{bound:?}");
-}
-
-#[test]
-fn victims_are_deleted_and_pods_that_took_their_names_are_not() {
-    let server = server();
-    let world = World::of(server.address(), Duration::from_secs(20));
-    let [high, low, old] = ["high", "low", "old"].map(|name| create(&server, &world, name));
-    server.bind("default", "low", "n1").expect("bound");
-    server.delete("Pod", "default", "old", &Value::Null).expect("deleted");
-    create(&server, &world, "old");
-    let (ended, end) = channel();
-    let victims = vec![old, low];
-    let eviction = Eviction::new(&Handle::default(), high, "n1".into(), victims, move || {
-        ended.send(()).expect("the test waits");
-    });
-    world.writes.evictor().evict(eviction);
-    end.recv().expect("the eviction ends");
-    let names = || -> Vec<Option<String>> {
-        let pods = server.objects("Pod");
-        pods.iter().map(|pod| pod["metadata"]["name"].as_str().map(str::to_owned)).collect()
-    };
-    let left: [Option<String>; 2] = ["high", "old"].map(|name| Some(name.to_owned()));
-    until(|| -> bool { names() == left });
-    assert_eq!(condition(&server, "old", "DisruptionTarget"), Value::Null);
-    until(|| !server.objects("Event").is_empty());
-    assert_eq!(server.objects("Event")[0]["reason"], "Preempted");
 }
 
 #[test]

@@ -214,7 +214,7 @@ impl Sink {
     /// Counts occurrences until one has to be written.
     async fn next(&self, occurrences: &mut mpsc::Receiver<Occurrence>) -> Option<Write> {
         loop {
-            let event = occurrences.recv().await?.into_recorded();
+            let event = occurrences.recv().await?;
             let now = event.time;
             match self.cache.observe(event, now) {
                 Some(write) => return Some(write),

@@ -39,7 +39,7 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
 use super::bind::Waits;
-use super::bodies::{ConditionType, DeleteOptions, PodAnswer, StatusChange, is_gone, pod_path};
+use super::bodies::{ConditionType, PodAnswer, StatusChange, delete_options, is_gone, pod_path};
 use super::condition::Wanted;
 use super::events::EventRecorder;
 use super::occurrence::Occurrence;
@@ -256,7 +256,7 @@ impl Shared {
     async fn delete(&self, eviction: &Eviction, victim: &Pod) -> Result<(), String> {
         let uid = victim.uid.to_string();
         let path = pod_path(victim.namespace(), &victim.name, "");
-        if let Err(error) = self.api.delete(&path, &DeleteOptions::of(&uid)).await {
+        if let Err(error) = self.api.delete(&path, &delete_options(&uid)).await {
             let is_left = match error.may_have_been_done() {
                 true => self.is_left(&path, &uid, error).await?,
                 false => self.refused(&path, &uid, error).await.map(|()| false)?,

@@ -14,7 +14,7 @@ use portolan::plugin::{Eviction, Handle, Nomination};
 use portolan::{Binder, Evictor};
 use serde_json::{Value, json};
 
-use super::bodies::VolumePatch;
+use super::bodies::{claim_ref, volume_patch};
 use super::failure::{FailureReport, Reason};
 use super::testing::{Answer, Seen, World, normalized};
 use super::volumes::SELECTED_NODE;
@@ -287,9 +287,8 @@ fn volumes_are_written_with_the_changes_of_kube_scheduler() {
             let metadata = body["metadata"].to_string();
             let metadata = serde_json::from_str(&metadata).expect("metadata");
             let mark = Some(("pv.kubernetes.io/bound-by-controller", "yes"));
-            let patch = VolumePatch::of(&metadata, mark).with_claim(&reference, "<rv>");
-            let patch = serde_json::to_value(patch).expect("json");
-            assert_eq!(patch["spec"]["claimRef"], *claim);
+            let patch = volume_patch(&metadata, mark);
+            assert_eq!(claim_ref(&reference, "<rv>"), *claim);
             assert_eq!(patch["metadata"]["annotations"], body["metadata"]["annotations"]);
         }
         for (_, body) in recorded.bodies("update persistentvolumeclaims") {
@@ -297,8 +296,7 @@ fn volumes_are_written_with_the_changes_of_kube_scheduler() {
             let node = text(&annotations[SELECTED_NODE]);
             let metadata = body["metadata"].to_string();
             let metadata = serde_json::from_str(&metadata).expect("metadata");
-            let patch = VolumePatch::of(&metadata, Some((SELECTED_NODE, &node)));
-            let patch = serde_json::to_value(patch).expect("json");
+            let patch = volume_patch(&metadata, Some((SELECTED_NODE, &node)));
             assert_eq!(patch["metadata"]["annotations"], *annotations);
             assert_eq!(patch["metadata"]["uid"], body["metadata"]["uid"]);
         }

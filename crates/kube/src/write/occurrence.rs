@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use portolan::model::{DEFAULT_SCHEDULER, Name, Pod, Uid};
 use serde::Serialize;
 
-use super::series::{Key, Recorded, Series};
+use super::series::{Key, Series};
 use super::{micros, prefix};
 
 /// The longest note that the API server accepts, in bytes.
@@ -35,10 +35,13 @@ pub(super) enum ObjectKind {
     Lease,
 }
 
-/// An occurrence that concerns a pod, or the leader's Lease.
+/// An occurrence that concerns a pod, or the leader's Lease. The first of several that are the same is recorded as an
+/// event.
 #[derive(Debug)]
 pub struct Occurrence {
-    recorded: Recorded,
+    pub(super) key: Arc<Key>,
+    pub(super) note: Box<str>,
+    pub(super) time: Timestamp,
 }
 
 impl Occurrence {
@@ -63,8 +66,7 @@ impl Occurrence {
     }
 
     fn of(key: Key, note: &str) -> Occurrence {
-        let note = cut(note).into();
-        Occurrence { recorded: Recorded { key: Arc::new(key), note, time: Timestamp::now() } }
+        Occurrence { key: Arc::new(key), note: cut(note).into(), time: Timestamp::now() }
     }
 
     /// The holder of a Lease has become the leader, or has stopped leading (client-go `RecordEvent`). The two have
@@ -86,10 +88,6 @@ impl Occurrence {
             version: 0,
         };
         Occurrence::of(key, &format!("{holder} {what}"))
-    }
-
-    pub(super) fn into_recorded(self) -> Recorded {
-        self.recorded
     }
 
     /// The pod was bound to the node.
@@ -136,7 +134,7 @@ fn cut(note: &str) -> Cow<'_, str> {
     format!("{}{CUT}", prefix(note, LONGEST_NOTE - CUT.len())).into()
 }
 
-impl Recorded {
+impl Occurrence {
     /// The name of the event: the pod's name and the time in hexadecimal nanoseconds.
     pub(super) fn name(&self) -> String {
         let suffix = format!(".{:x}", self.time.as_nanosecond());
@@ -170,7 +168,7 @@ pub(super) struct EventBody<'a> {
 
 impl<'a> EventBody<'a> {
     pub(super) fn new(
-        event: &'a Recorded,
+        event: &'a Occurrence,
         name: &'a str,
         host: &str,
         series: Option<&'a SeriesBody>,
@@ -272,8 +270,7 @@ mod tests {
     #[test]
     fn an_event_of_a_leader_is_about_its_lease() {
         let of = Occurrence::of_leader("kube-system", "kube-scheduler", "host_1", true);
-        let body =
-            serde_json::to_value(EventBody::new(&of.recorded, "name", "host", None)).expect("JSON");
+        let body = serde_json::to_value(EventBody::new(&of, "name", "host", None)).expect("JSON");
         let regarding = serde_json::json!({
             "kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "namespace": "kube-system",
             "name": "kube-scheduler",
@@ -287,19 +284,19 @@ mod tests {
         let end = Occurrence::of_leader("kube-system", "kube-scheduler", "host_1", false);
         let cache = EventCache::new(9);
         for occurrence in [of, end] {
-            let write = cache.observe(occurrence.recorded, Timestamp::now()).expect("a write");
+            let write = cache.observe(occurrence, Timestamp::now()).expect("a write");
             assert_eq!(write.series, None);
         }
     }
 
     #[test]
     fn an_event_is_named_by_its_pod_and_time() {
-        let mut recorded = Occurrence::scheduled(&pod("web-0").build(), &"n1".into()).recorded;
+        let mut recorded = Occurrence::scheduled(&pod("web-0").build(), &"n1".into());
         recorded.time = Timestamp::from_nanosecond(0x18ab_cdef_0123_4567).expect("a time");
         assert_eq!(recorded.name(), "web-0.18abcdef01234567");
         let name = format!("{}-{}", "a".repeat(235), "b".repeat(17));
         let occurrence = Occurrence::scheduled(&pod(&*name).build(), &"n1".into());
-        let name = occurrence.recorded.name();
+        let name = occurrence.name();
         assert!(name.len() <= 253 && name.starts_with(&format!("{}.", "a".repeat(235))), "{name}");
     }
 }

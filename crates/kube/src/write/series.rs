@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use portolan::model::{Name, Uid};
 use tokio::time::{Instant, Interval, interval_at};
 
-use super::occurrence::{ObjectKind, SCHEDULED, Type};
+use super::occurrence::{ObjectKind, Occurrence, SCHEDULED, Type};
 use crate::lock::lock;
 
 /// After this time without another occurrence, an event or series is over. Also the time between two sweeps.
@@ -41,14 +41,6 @@ impl Key {
     }
 }
 
-/// An event as it was created.
-#[derive(Debug)]
-pub(super) struct Recorded {
-    pub(super) key: Arc<Key>,
-    pub(super) note: Box<str>,
-    pub(super) time: Timestamp,
-}
-
 /// How often an event has occurred, and when last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Series {
@@ -59,7 +51,7 @@ pub(super) struct Series {
 /// An event to write, as a patch if it is a series.
 #[derive(Clone, Debug)]
 pub(super) struct Write {
-    pub(super) event: Arc<Recorded>,
+    pub(super) event: Arc<Occurrence>,
     pub(super) series: Option<Series>,
 }
 
@@ -76,7 +68,7 @@ impl EventCache {
     }
 
     /// Counts an occurrence, and returns the event to write, if any.
-    pub(super) fn observe(&self, event: Recorded, now: Timestamp) -> Option<Write> {
+    pub(super) fn observe(&self, event: Occurrence, now: Timestamp) -> Option<Write> {
         let mut events = lock(&self.events);
         if let Some(known) = events.get_mut(&event.key) {
             if let Some(series) = &mut known.series {
@@ -157,7 +149,7 @@ mod tests {
         Timestamp::from_second(seconds).expect("a time")
     }
 
-    fn event(name: &str, version: u64, note: &str, seconds: i64) -> Recorded {
+    fn event(name: &str, version: u64, note: &str, seconds: i64) -> Occurrence {
         let key = Key {
             object: ObjectKind::Pod,
             kind: Type::Warning,
@@ -169,7 +161,7 @@ mod tests {
             uid: Uid::new(name),
             version,
         };
-        Recorded { key: Arc::new(key), note: note.into(), time: at(seconds) }
+        Occurrence { key: Arc::new(key), note: note.into(), time: at(seconds) }
     }
 
     #[test]
@@ -223,7 +215,7 @@ mod tests {
         let cache = EventCache::new(9);
         let event = event("a", 1, "", 0);
         let key = Arc::new(Key { reason: SCHEDULED, ..Key::clone(&event.key) });
-        assert!(cache.observe(Recorded { key, ..event }, at(0)).is_some());
+        assert!(cache.observe(Occurrence { key, ..event }, at(0)).is_some());
         assert!(lock(&cache.events).is_empty());
     }
 

@@ -144,18 +144,15 @@ fn pods_that_are_gone_or_have_a_node_are_not_patched() {
 
 #[test]
 fn failures_that_may_pass_are_retried_and_others_are_not() {
-    let answers = [refused(409, "etcd"), refused(500, "etcd"), refused(503, "etcd"), ok()];
-    let script = {
-        let answers = answers.clone();
-        move |seen: &Seen, n: usize| match &*seen.method {
-            "PATCH" => answers[n.min(3)].clone(),
+    for codes in [[409, 500, 503], [429, 502, 504]] {
+        let world = World::new(move |seen, n| match &*seen.method {
+            "PATCH" if n < 3 => refused(codes[n], "etcd"),
             _ => ok(),
-        }
-    };
-    let world = World::new(script);
-    world.add(&web(0));
-    world.writes.status().report_failure(&web(0), unschedulable("no"));
-    world.wait_for(|seen| patches(seen).len() == 4);
+        });
+        world.add(&web(0));
+        world.writes.status().report_failure(&web(0), unschedulable("no"));
+        world.wait_for(|seen| patches(seen).len() == 4);
+    }
 
     let world = World::new(|seen, _| match &*seen.method {
         "PATCH" => refused(422, "invalid"),

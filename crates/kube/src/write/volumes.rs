@@ -25,11 +25,12 @@ use portolan::model::{
 };
 use portolan::plugin::{Assumed, PodInPreBind, PodVolumes, Snapshots, VolumeBinder};
 use portolan::scheduler::{InMemoryVolumeBinder, SharedReader};
+use serde_json::{Value, json};
 use tokio::time::{interval, timeout};
 
 use super::Fence;
 use super::blocking::Blocking;
-use super::bodies::{Metadata, VolumePatch};
+use super::bodies::{Metadata, claim_ref, volume_patch};
 use crate::api::{Api, NO_LEASE, Patch, Resource};
 use crate::debug::debug_by;
 use crate::mirror::PodIndex;
@@ -129,7 +130,8 @@ impl ApiVolumeBinder {
             return Err(conflict("persistentvolumeclaims", &reference.name));
         }
         let mark = Some((BOUND_BY_CONTROLLER, "yes")).filter(|_| !is_for(before, reference));
-        let patch = VolumePatch::of(&metadata, mark).with_claim(reference, &claim.resource_version);
+        let mut patch = volume_patch(&metadata, mark);
+        patch["spec"] = json!({"claimRef": claim_ref(reference, &claim.resource_version)});
         self.patch(&path, &patch).await
     }
 
@@ -147,14 +149,14 @@ impl ApiVolumeBinder {
         }
         let metadata = metadata(&found)?;
         let node = Some((SELECTED_NODE, &*after.selected_node));
-        self.patch(&path, &VolumePatch::of(&metadata, node)).await
+        self.patch(&path, &volume_patch(&metadata, node)).await
     }
 
     async fn get(&self, path: &str) -> Result<Bytes, String> {
         self.api.get(path).await.map_err(|error| error.to_string())
     }
 
-    async fn patch(&self, path: &str, body: &VolumePatch<'_>) -> Result<(), String> {
+    async fn patch(&self, path: &str, body: &Value) -> Result<(), String> {
         let patched = self.api.patch(path, Patch::Merge, body).await;
         patched.map(drop).map_err(|error| error.to_string())
     }

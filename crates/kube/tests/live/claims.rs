@@ -108,19 +108,6 @@ async fn the_deletion_of_a_claim_frees_its_device() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_that_is_allocated_by_hand_is_reserved() {
-    let it =
-        World::new([class(), slice("n0", plain(1)), slice("n1", plain(1)), claim("a", &json!({}))])
-            .await;
-    let allocated = json!({"allocation": allocation("n1")});
-    it.report("a", &allocated);
-    it.pod("p", &["a"]);
-    it.bound("p", "n1").await;
-    assert_eq!(it.claim("a")["status"]["allocation"], allocated["allocation"]);
-    assert_eq!(it.consumers("a"), ["p"]);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn administrators_get_devices_in_use() {
     let it = World::new([class(), slice("n1", plain(1)), claim("a", &json!({}))]).await;
     it.pod("p", &["a"]);

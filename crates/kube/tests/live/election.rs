@@ -148,7 +148,7 @@ async fn a_killed_leader_is_replaced_after_the_lease_duration_and_not_before() {
     first.task.abort();
     second.led().await;
     watchdog.check();
-    // The killed process did not close its fence.
+    // A killed or suspended process did not close its fence.
     assert!(!first.fence.may_write() && !first.fence.is_lost());
     let vacancy = vacancy(&server, "a", "b");
     assert!(vacancy > LEASE, "{vacancy:?}");
@@ -190,32 +190,6 @@ async fn a_leader_that_cannot_renew_may_not_write_when_the_standby_leads() {
     for round in rounds {
         round.await.expect("no panic");
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_leader_of_a_server_that_is_paused_loses_its_lease() {
-    let server = server();
-    let [first, second] = leader_and_standby(&server).await;
-    until("some renewals", || applied(&server, "a").len() > 3).await;
-    let watchdog = Watchdog::start(&[&first.fence, &second.fence]);
-    let fence = first.fence.clone();
-    server.pause();
-    until("the deadline", || !fence.may_write()).await;
-    first.lost().await;
-    server.resume();
-    second.led().await;
-    watchdog.check();
-    assert!(fence.is_lost());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_suspended_leader_finds_its_fence_closed() {
-    let server = server();
-    let [first, second] = leader_and_standby(&server).await;
-    // Suspended: no task of the process runs, and its threads would resume with this fence.
-    first.task.abort();
-    second.led().await;
-    assert!(!first.fence.may_write());
 }
 
 #[tokio::test(flavor = "multi_thread")]

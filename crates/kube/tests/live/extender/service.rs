@@ -43,6 +43,9 @@ fn web_pages_cannot_bind_pods() {
         (format!("Host: evil.example\r\n{json}"), 403),
         (json.to_owned(), 403),
         (format!("{host}Content-Type: text/plain\r\n"), 415),
+        (format!("{host}Content-Type: text/plain; application/json\r\n"), 415),
+        (format!("{host}Content-Type: application/jsonx\r\n"), 415),
+        (format!("{host}{json}Origin:\r\n"), 403),
         (host.to_owned(), 415),
     ] {
         for verb in ["filter", "prioritize", "preempt", "bind"] {
@@ -54,6 +57,7 @@ fn web_pages_cannot_bind_pods() {
         }
     }
     assert_eq!(node_of(&server, "web"), None);
+    let json = "Content-Type: Application/JSON ; charset=utf-8\r\n";
     let bound = post_with(at, "bind", &format!("{host}{json}"), &binding.to_string());
     assert!(bound.ends_with(r#"{"Error":""}"#), "{bound}");
     assert_eq!(node_of(&server, "web").as_deref(), Some("n1"));
