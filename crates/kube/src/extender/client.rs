@@ -27,7 +27,6 @@ use tokio::time::timeout;
 use super::address::{Address, redacted};
 use super::wire::{self, Args, BindingArgs, FilterAnswer, MetaPod, MetaVictims, NodeList, Victims};
 use crate::api::{is_unsent, reasons};
-use crate::debug::debug_by;
 use crate::mirror::RawObjects;
 use crate::write::{ApiBinder, Blocking, RuntimeEnded, Unbound};
 
@@ -318,8 +317,6 @@ impl Extender for HttpExtender {
         self.binder.outcome(self.binder.bind_through(pod, node, sent))
     }
 }
-
-debug_by!(HttpExtender, it, config: it.config);
 
 /// Returns the configuration of the connection to an extender (`makeTransport`).
 fn connection(config: &ExtenderConfig, server: &str) -> Result<kube::Config, String> {

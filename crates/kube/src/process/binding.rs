@@ -19,7 +19,6 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 use super::live::{LiveConfig, LiveFigures, StartError};
 use super::pool::{Job, Pool, Work};
 use super::requests::Requests;
-use super::shards::HandOver;
 use super::threads::{Ends, Threads, now};
 use crate::lock::lock;
 use crate::seldom::warn_seldom;
@@ -33,7 +32,7 @@ pub(super) struct Dispatch {
     requests: Requests,
     blocking: Pool<Placement>,
     waiting: Pool<Placement>,
-    hand_over: Option<HandOver>,
+    writes: Writes,
 }
 
 impl Dispatch {
@@ -64,13 +63,13 @@ impl Dispatch {
             requests: Requests::new(runtime, most, answers, threads.alarm()),
             blocking: pool("bind", most),
             waiting: pool("bind-waiting", config.waiting_bindings.get()),
-            hand_over: outcomes.hand_over.clone(),
+            writes: outcomes.writes.clone(),
         })
     }
 
     /// Begins to bind a placed pod, on the thread that has placed it. Never blocks.
     pub(super) fn bind(&self, scheduling: &mut SchedulingLoop, placement: Placement) {
-        if self.hand_over.as_ref().is_some_and(|to| to.is_foreign(placement.node())) {
+        if self.writes.hand_over().is_some_and(|to| to.is_foreign(placement.node())) {
             return self.blocking.put(placement);
         }
         if placement.is_long() {
@@ -84,11 +83,6 @@ impl Dispatch {
             }
             Begun::Blocks(placement) => self.blocking.put(placement),
         }
-    }
-
-    /// Returns the means to hand pods over to other replicas, if there are several shards.
-    pub(super) fn hand_over(&self) -> Option<&HandOver> {
-        self.hand_over.as_ref()
     }
 
     /// Tries again to start threads for pods that wait for one.
@@ -106,11 +100,11 @@ struct Blocking {
 
 impl Blocking {
     fn bind(&mut self, placement: &Placement) {
-        let hand_over = self.outcomes.hand_over.as_ref();
-        match hand_over.filter(|to| to.is_foreign(placement.node())) {
+        let writes = &self.outcomes.writes;
+        match writes.hand_over().filter(|to| to.is_foreign(placement.node())) {
             Some(to) => {
                 // The pod is assumed until it is nominated, so no other pod takes its resources meanwhile.
-                let is_handed_over = to.nominate(&placement.pod, placement.node());
+                let is_handed_over = writes.nominate_for(to, &placement.pod, placement.node());
                 self.binding.withdraw(placement, now);
                 lock(&self.outcomes.figures).handed_over += u64::from(is_handed_over);
             }
@@ -148,8 +142,6 @@ pub(super) struct Outcomes {
     pub(super) queue: Arc<QueueFront>,
     pub(super) writes: Writes,
     pub(super) figures: Arc<Mutex<LiveFigures>>,
-    /// Hands pods over to other replicas, if there are several shards.
-    pub(super) hand_over: Option<HandOver>,
 }
 
 impl Outcomes {
@@ -162,7 +154,7 @@ impl Outcomes {
         lock(&self.figures).not_bound += 1;
         warn_seldom!(pod = %pod.key(), node = %placement.node(), %error, "pod not bound");
         // The node's shard was given up during the binding cycle: the pod is scheduled again.
-        if self.hand_over.as_ref().is_some_and(|to| to.is_foreign(placement.node())) {
+        if self.writes.hand_over().is_some_and(|to| to.is_foreign(placement.node())) {
             return;
         }
         if matches!(error, BindError::Refused(_)) {
@@ -172,7 +164,8 @@ impl Outcomes {
             self.left(pod);
             // Another replica has bound the pod, or it is gone. The mirror may not show it yet, and a report would
             // contradict the binding.
-            let is_lost_race = self.hand_over.is_some() && matches!(error, BindError::Conflict(_));
+            let is_lost_race =
+                self.writes.hand_over().is_some() && matches!(error, BindError::Conflict(_));
             if !is_lost_race {
                 self.writes.status().report_failure(pod, failure);
             }

@@ -30,7 +30,6 @@ use super::binding::{Dispatch, Outcomes};
 use super::profiles::{extenders, framework, pool, registry, shown};
 use super::scheduling::Worker;
 use super::serve::refusals::Refusals;
-use super::shards::HandOver;
 use super::threads::{Alarm, Ends, Threads, now};
 use crate::api::Api;
 use crate::debug::debug_by;
@@ -293,10 +292,6 @@ impl LiveScheduler {
             queue: self.schedulers.queue().clone(),
             writes: self.writes.clone(),
             figures: self.figures.clone(),
-            hand_over: self
-                .writes
-                .pace()
-                .map(|pace| HandOver::new(pace.clone(), self.writes.binder())),
         };
         let dispatch = Dispatch::start(
             &self.runtime,

@@ -63,7 +63,7 @@ impl Worker {
     /// Reports a failed attempt, unless the pod was parked meanwhile because its shard was given up.
     fn report(&self, unplaced: &Unplaced) {
         let Some(mut failure) = FailureReport::of_cycle(&unplaced.error) else { return };
-        if let Some(hand_over) = self.dispatch.hand_over() {
+        if let Some(hand_over) = self.writes.hand_over() {
             // A pod that is still queued may have a nomination by this replica that was not written.
             if unplaced.place.is_none() && hand_over.is_foreign_pod(&unplaced.pod) {
                 return;
@@ -144,9 +144,8 @@ mod tests {
         let (pods, fence) = (Arc::new(PodIndex::default()), Fence::closed());
         let writes = Writes::start(runtime.handle(), api, pods, fence, WriteOptions::default());
         let (figures, threads) = (Arc::<Mutex<LiveFigures>>::default(), Threads::new(Alarm::new()));
-        let (queue, hand_over) = (schedulers.queue().clone(), None);
-        let outcomes =
-            Outcomes { queue, writes: writes.clone(), figures: figures.clone(), hand_over };
+        let queue = schedulers.queue().clone();
+        let outcomes = Outcomes { queue, writes: writes.clone(), figures: figures.clone() };
         let dispatch = Dispatch::start(runtime.handle(), &threads, &config, &schedulers, &outcomes);
         let worker = Worker {
             scheduling: schedulers.scheduling_loop().expect("a loop"),

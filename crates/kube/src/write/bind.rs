@@ -38,7 +38,6 @@ use super::shard_gate::{ShardGate, Turn};
 use super::status::StatusWriter;
 use super::{Fence, LONGEST_WAIT, NO_SHARD};
 use crate::api::{Api, ApiError, NO_LEASE};
-use crate::debug::debug_by;
 use crate::seldom::warn_seldom;
 
 /// How often a binding is sent again after the pod was found without a node.
@@ -205,16 +204,6 @@ impl ApiBinder {
         self.outcome(self.send(pod, node))
     }
 
-    /// Nominates a pod to a node of another replica. Blocks.
-    ///
-    /// # Errors
-    ///
-    /// Returns why the nomination was not written.
-    pub(crate) fn hand_over(&self, pod: &Pod, node: &Name) -> Result<(), String> {
-        let nominated = self.blocking.run(self.status.nominate(pod, node));
-        nominated.map_err(|ended| ended.to_string())?.map_err(|error| error.to_string())
-    }
-
     /// Waits for the outcome of a binding, which is unknown if the runtime ends.
     pub(crate) fn outcome(
         &self,
@@ -330,5 +319,3 @@ impl Binder for ApiBinder {
         }
     }
 }
-
-debug_by!(ApiBinder, it, fence: it.fence);

@@ -29,7 +29,6 @@ use super::claim_counts;
 use super::events::EventRecorder;
 use super::{Fence, Occurrence};
 use crate::api::{self, Api, NO_LEASE, Patch, Resource};
-use crate::debug::debug_by;
 
 const NO_ENGINE: &str = "the engine does not exist";
 
@@ -212,5 +211,3 @@ impl Backend for ApiClaims {
         waited.map_err(|ended| ended.to_string())?
     }
 }
-
-debug_by!(ApiClaims, it, fence: it.fence);

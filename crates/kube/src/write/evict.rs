@@ -44,9 +44,8 @@ use super::condition::Wanted;
 use super::events::EventRecorder;
 use super::occurrence::Occurrence;
 use super::status::{StatusWriter, Target};
-use super::{Fence, HandOverPace};
+use super::{Fence, HandOver};
 use crate::api::{Api, ApiError};
-use crate::debug::debug_by;
 use crate::lock::lock;
 use crate::seldom::warn_seldom;
 
@@ -66,8 +65,8 @@ struct Shared {
     fence: Fence,
     status: StatusWriter,
     events: EventRecorder,
-    /// The pace of hand-overs, if there are several shards.
-    pace: Option<HandOverPace>,
+    /// Hands preemptors over, if there are several shards.
+    hand_over: Option<HandOver>,
     at_once: Semaphore,
     queue: OnceLock<Queue>,
     begun: Mutex<usize>,
@@ -109,11 +108,12 @@ impl ApiEvictor {
         fence: Fence,
         status: StatusWriter,
         events: EventRecorder,
-        pace: Option<HandOverPace>,
+        hand_over: Option<HandOver>,
     ) -> ApiEvictor {
         let at_once = Semaphore::new(ApiEvictor::AT_ONCE);
         let (queue, begun, on_change) = (OnceLock::new(), Mutex::new(0), OnceLock::new());
-        let shared = Shared { api, fence, status, events, pace, at_once, queue, begun, on_change };
+        let shared =
+            Shared { api, fence, status, events, hand_over, at_once, queue, begun, on_change };
         let shared = Arc::new(shared);
         ApiEvictor { runtime, shared }
     }
@@ -216,13 +216,8 @@ impl Shared {
 
     /// Nominates the preemptor to a node of another replica.
     async fn hand_over(&self, eviction: &Eviction) {
-        let (preemptor, node) = (eviction.preemptor(), eviction.node());
-        let Some(pace) = &self.pace else { return };
-        if pace.is_foreign(node)
-            && pace.try_acquire(&preemptor.uid)
-            && let Err(error) = self.status.nominate(preemptor, node).await
-        {
-            warn_seldom!(preemptor = %preemptor.name, %node, %error, "not handed over");
+        if let Some(to) = self.hand_over.as_ref().filter(|to| to.is_foreign(eviction.node())) {
+            to.nominate(eviction.preemptor(), eviction.node()).await;
         }
     }
 
@@ -351,5 +346,3 @@ fn disruption<'a>(victim: &'a PodAnswer<'a>, message: &'a str) -> Option<StatusC
         nominated_node_name: None,
     })
 }
-
-debug_by!(ApiEvictor, it, fence: it.shared.fence);

@@ -38,7 +38,7 @@ mod failure;
 mod gate;
 #[cfg(test)]
 mod golden_tests;
-mod hand_over_pace;
+mod hand_over;
 mod occurrence;
 mod series;
 mod shard_gate;
@@ -57,6 +57,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use portolan::cache::WeakEngine;
+use portolan::model::{Name, Pod};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -68,7 +69,7 @@ pub(crate) use claims::ApiClaims;
 pub use events::{EventFigures, EventLimits, EventRecorder};
 pub(crate) use evict::ApiEvictor;
 pub(crate) use failure::FailureReport;
-pub(crate) use hand_over_pace::HandOverPace;
+pub(crate) use hand_over::HandOver;
 pub use occurrence::Occurrence;
 pub(crate) use shard_gate::ShardGate;
 use status::StatusLimits;
@@ -114,7 +115,7 @@ pub struct Writes {
     status: StatusWriter,
     events: EventRecorder,
     gate: Option<ShardGate>,
-    pace: Option<HandOverPace>,
+    hand_over: Option<HandOver>,
     /// The number of pods that are being bound.
     active: watch::Sender<usize>,
 }
@@ -155,7 +156,8 @@ impl Writes {
             events.clone(),
             status_limits,
         );
-        let pace = gate.as_ref().map(|gate| HandOverPace::new(gate.shards().clone()));
+        let hand_over =
+            gate.as_ref().map(|gate| HandOver::new(gate.shards().clone(), status.clone()));
         Writes {
             runtime: runtime.clone(),
             blocking: Blocking::new(runtime),
@@ -165,7 +167,7 @@ impl Writes {
             status,
             events,
             gate,
-            pace,
+            hand_over,
             active,
         }
     }
@@ -224,13 +226,18 @@ impl Writes {
 
     /// Returns a new evictor. Call [`ApiEvictor::set_queue`] on it or on a clone once the queue exists.
     pub(crate) fn evictor(&self) -> ApiEvictor {
-        let Writes { runtime, api, fence, status, events, pace, .. } = self.clone();
-        ApiEvictor::new(runtime, api, fence, status, events, pace)
+        let Writes { runtime, api, fence, status, events, hand_over, .. } = self.clone();
+        ApiEvictor::new(runtime, api, fence, status, events, hand_over)
     }
 
-    /// The pace of the hand-overs, if there are several shards.
-    pub(crate) fn pace(&self) -> Option<&HandOverPace> {
-        self.pace.as_ref()
+    /// Hands pods over to other replicas, if there are several shards.
+    pub(crate) fn hand_over(&self) -> Option<&HandOver> {
+        self.hand_over.as_ref()
+    }
+
+    /// Hands a pod over. Returns whether the API server has accepted the nomination. Blocks.
+    pub(crate) fn nominate_for(&self, to: &HandOver, pod: &Pod, node: &Name) -> bool {
+        self.blocking.run(to.nominate(pod, node)).unwrap_or(false)
     }
 
     /// Returns a new writer of resource claims. Call [`ApiClaims::set_engine`] on it or on a clone once the engine

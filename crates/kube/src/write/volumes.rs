@@ -32,7 +32,6 @@ use super::Fence;
 use super::blocking::Blocking;
 use super::bodies::{Metadata, claim_ref, volume_patch};
 use crate::api::{Api, NO_LEASE, Patch, Resource};
-use crate::debug::debug_by;
 use crate::mirror::PodIndex;
 
 pub(super) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
@@ -230,5 +229,3 @@ impl VolumeBinder for ApiVolumeBinder {
         bound.map_err(|ended| ended.to_string())?
     }
 }
-
-debug_by!(ApiVolumeBinder, it, fence: it.fence);

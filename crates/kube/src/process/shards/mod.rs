@@ -21,15 +21,13 @@
 //! | `plan` | decides which Leases to take, to ask for and to give up |
 //! | `holder` | carries out the plan, and renews the Leases |
 //! | `slot` | a shard's Lease, and the state of the shard in this replica |
-//! | `hand_over` | hands pods over to the replicas of their nodes |
 //!
 //! [`ShardSet`](portolan::plugin::ShardSet) defines the shard of each node and pod, since the scheduling cycle and
-//! the queue need it. Bindings pass the [`ShardGate`](crate::write::ShardGate).
+//! the queue need it. Bindings pass the [`ShardGate`](crate::write::ShardGate), and
+//! [`HandOver`](crate::write::HandOver) hands pods over to the replicas of their nodes.
 
-mod hand_over;
 mod holder;
 mod plan;
 mod slot;
 
-pub(super) use hand_over::HandOver;
 pub use holder::ShardHolder;

@@ -1,4 +1,8 @@
-//! How often a pod may be handed over to the replica of a node, by a nomination.
+//! Hands pods over to the replicas that hold the shards of their nodes.
+//!
+//! A hand-over is one patch of `status.nominatedNodeName`, without a condition or an event. The pod returns to the
+//! queue and backs off, so it is not scheduled again before the watch shows the nomination, which parks it. If the
+//! patch fails, or if the pod was handed over a short time ago, the pod is scheduled again after its backoff.
 //!
 //! Replicas may disagree on the free resources of a node, because each knows only its own pods in flight and
 //! nominations. A pod could then bounce between replicas as fast as watches deliver events. Therefore a replica hands a
@@ -8,10 +12,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use portolan::model::Uid;
-use portolan::plugin::ShardSet;
+use portolan::model::{Name, Pod, Uid};
+use portolan::plugin::{Nomination, ShardSet};
 
+use super::failure::FailureReport;
+use super::status::StatusWriter;
 use crate::lock::lock;
+use crate::seldom::warn_seldom;
 
 /// The pause before the second hand-over of a pod.
 const FIRST: Duration = Duration::from_secs(1);
@@ -20,10 +27,12 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// The time after which a hand-over is forgotten.
 const KEPT: Duration = Duration::from_secs(120);
 
-/// The pace of the hand-overs to the replicas that hold the other shards. Clones share their state.
+/// Hands pods over. Clones share their state.
 #[derive(Clone)]
-pub(crate) struct HandOverPace {
+pub(crate) struct HandOver {
+    /// The shards that this replica holds.
     shards: ShardSet,
+    status: StatusWriter,
     recent: Arc<Mutex<Recent>>,
 }
 
@@ -41,14 +50,9 @@ struct Last {
     pause: Duration,
 }
 
-impl HandOverPace {
-    pub(super) fn new(shards: ShardSet) -> HandOverPace {
-        HandOverPace { shards, recent: Arc::default() }
-    }
-
-    /// The shards that this replica holds.
-    pub(crate) fn shards(&self) -> &ShardSet {
-        &self.shards
+impl HandOver {
+    pub(super) fn new(shards: ShardSet, status: StatusWriter) -> HandOver {
+        HandOver { shards, status, recent: Arc::default() }
     }
 
     /// Returns whether another replica, or none, holds the node's shard.
@@ -56,9 +60,37 @@ impl HandOverPace {
         !self.shards.holds_node(node)
     }
 
-    /// Returns whether the pod may be handed over now, and records the hand-over.
-    pub(crate) fn try_acquire(&self, uid: &Uid) -> bool {
-        lock(&self.recent).try_acquire(uid, Instant::now())
+    /// Returns whether the pod belongs to a shard that this replica does not hold.
+    pub(crate) fn is_foreign_pod(&self, pod: &Pod) -> bool {
+        !self.shards.holds_pod(pod)
+    }
+
+    /// Removes the nomination to a node of another replica from a preemptor's report. The evictor writes it when the
+    /// victims are terminating: if the other replica received the pod earlier, it would preempt, too. If the victims
+    /// were terminating already, the pod is handed over when they are gone.
+    pub(crate) fn withhold(&self, failure: &mut FailureReport) {
+        if matches!(&failure.nomination, Nomination::Node(node) if self.is_foreign(node)) {
+            failure.nomination = Nomination::Keep;
+        }
+    }
+
+    /// Nominates the pod to the node, unless that was done a short time ago. Returns whether the API server has
+    /// accepted the nomination.
+    pub(super) async fn nominate(&self, pod: &Pod, node: &Name) -> bool {
+        if !lock(&self.recent).try_acquire(&pod.uid, Instant::now()) {
+            tracing::debug!(pod = %pod.name, %node, "not handed over again yet");
+            return false;
+        }
+        match self.status.nominate(pod, node).await {
+            Ok(()) => {
+                tracing::debug!(pod = %pod.name, %node, "handed over to the replica of the node");
+                true
+            }
+            Err(error) => {
+                warn_seldom!(pod = %pod.name, %node, %error, "not handed over");
+                false
+            }
+        }
     }
 }
 
