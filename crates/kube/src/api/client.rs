@@ -195,11 +195,7 @@ impl Api {
         self.send(Method::POST, path, Some(("application/json", json(body)?))).await
     }
 
-    /// Replaces an object.
-    ///
-    /// # Errors
-    ///
-    /// See [`ApiError`]. An object that has changed since its `resourceVersion` is a conflict.
+    /// Replaces an object. One that has changed since its `resourceVersion` is a conflict.
     pub(crate) async fn replace(
         &self,
         path: &str,
@@ -209,10 +205,6 @@ impl Api {
     }
 
     /// Patches an object.
-    ///
-    /// # Errors
-    ///
-    /// See [`ApiError`].
     pub(crate) async fn patch(
         &self,
         path: &str,
@@ -223,10 +215,6 @@ impl Api {
     }
 
     /// Deletes an object.
-    ///
-    /// # Errors
-    ///
-    /// See [`ApiError`].
     pub(crate) async fn delete(
         &self,
         path: &str,
@@ -236,10 +224,6 @@ impl Api {
     }
 
     /// Starts a watch, whose path includes its query.
-    ///
-    /// # Errors
-    ///
-    /// See [`ApiError`].
     pub(crate) async fn watch(&self, path: &str) -> Result<Lines, ApiError> {
         let response = self.begin(&Method::GET, path, None).await?;
         if response.status().is_success() {

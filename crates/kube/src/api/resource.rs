@@ -76,20 +76,3 @@ impl Resource {
         format!("{}/{name}", self.collection(Some(namespace)))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_are_those_of_the_api() {
-        assert_eq!(Resource::PODS.object("shop", "web-0"), "/api/v1/namespaces/shop/pods/web-0");
-        assert_eq!(Resource::PODS.collection(None), "/api/v1/pods");
-        assert_eq!(Resource::NODES.object("", "n1"), "/api/v1/nodes/n1");
-        assert_eq!(
-            Resource::LEASES.object("kube-system", "kube-scheduler"),
-            "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler"
-        );
-        assert_eq!(Resource::CSI_NODES.collection(None), "/apis/storage.k8s.io/v1/csinodes");
-    }
-}

@@ -81,16 +81,3 @@ impl Options {
 pub(super) fn object_kind(resource: &Resource) -> Option<ObjectKind> {
     ObjectKind::ALL.into_iter().find(|kind| kind.as_str() == resource.kind)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_engine_stores_every_default_kind() {
-        for resource in DEFAULT {
-            let is_own = matches!(resource, Resource::PODS | Resource::NODES);
-            assert!(is_own || object_kind(&resource).is_some(), "{}", resource.kind);
-        }
-    }
-}

@@ -252,10 +252,8 @@ impl LiveScheduler {
         &self.refusals
     }
 
-    /// The metrics of kube-scheduler and of the engine. The caller sets the gauges that are derived from the state
-    /// ([`Metrics::engine`], [`Metrics::queue`]).
-    #[must_use]
-    pub fn metrics(&self) -> &Arc<Metrics> {
+    /// The metrics of kube-scheduler and of the engine. The caller sets the gauges that are derived from the state.
+    pub(super) fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
 

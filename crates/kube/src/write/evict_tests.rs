@@ -286,32 +286,30 @@ fn a_victim_is_read_until_the_outcome_of_its_deletion_is_known() {
 }
 
 #[test]
-fn a_victim_with_its_condition_is_only_deleted() {
+fn a_victim_gets_the_condition_unless_it_has_it() {
     let message = "default-scheduler: preempting to accommodate a higher priority pod";
     let condition = json!({
         "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
         "message": message,
     });
-    let found = json!({"metadata": {"uid": "uid-a"}, "status": {"conditions": [condition]}});
-    let world = World::new(move |seen, _| match &*seen.method {
-        "GET" => Answer::Json(200, found.clone()),
-        _ => ok(),
-    });
-    evict(&world, &["a"], &[]);
-    assert_eq!(steps(&world), ["GET a", "DELETE a"]);
-}
-
-#[test]
-fn a_victim_without_conditions_gets_its_first_one() {
-    let found = json!({"metadata": {"uid": "uid-a"}});
-    let world = World::new(move |seen, _| match &*seen.method {
-        "GET" => Answer::Json(200, found.clone()),
-        _ => ok(),
-    });
-    evict(&world, &["a"], &[]);
-    let status = &world.seen()[1].body["status"];
-    assert_eq!(status["$setElementOrder/conditions"], Value::Null);
-    assert_eq!(status["conditions"][0]["type"], "DisruptionTarget");
+    for (conditions, expected) in [
+        (json!([condition]), &["GET a", "DELETE a"][..]),
+        (Value::Null, &["GET a", "PATCH a/status", "DELETE a"][..]),
+    ] {
+        let found = json!({"metadata": {"uid": "uid-a"}, "status": {"conditions": conditions}});
+        let world = World::new(move |seen, _| match &*seen.method {
+            "GET" => Answer::Json(200, found.clone()),
+            _ => ok(),
+        });
+        evict(&world, &["a"], &[]);
+        assert_eq!(steps(&world), expected);
+        let seen = world.seen();
+        for patch in seen.iter().filter(|seen| seen.method == "PATCH") {
+            let status = &patch.body["status"];
+            assert_eq!(status["$setElementOrder/conditions"], Value::Null, "its first one");
+            assert_eq!(status["conditions"][0]["type"], "DisruptionTarget");
+        }
+    }
 }
 
 #[test]

@@ -387,17 +387,6 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_handshake_that_does_not_begin_makes_way() {
-        let world = World::start(2, LONG * 2, Some(acceptor())).await;
-        let (mut first, mut second) = (world.connect().await, world.connect().await);
-        let _third = world.connect().await;
-        assert!(closed(&mut first).await);
-        let _fourth = world.connect().await;
-        assert!(closed(&mut second).await);
-        assert_eq!(world.refusals.of(Reason::Displaced), 2);
-    }
-
-    #[tokio::test]
     async fn a_handshake_has_its_time_from_the_acceptance() {
         let bounds = Bounds { handshake: Duration::from_millis(100), ..Bounds::default() };
         let world = World::with(bounds, Some(acceptor())).await;
