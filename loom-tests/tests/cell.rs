@@ -19,6 +19,21 @@ fn publish(canaries: &mut Canaries, writer: &mut CellWriter<Canary>) {
     writer.free();
 }
 
+/// Explores a model at whose end only the current version exists, beside what the model returns.
+#[track_caller]
+fn story<R>(
+    name: &str,
+    bound: Bound,
+    model: impl Fn(&mut Canaries, &mut CellWriter<Canary>) -> R + Send + Sync + 'static,
+) {
+    explore(name, bound, move || {
+        let (mut canaries, mut writer) = cell();
+        let _beside = model(&mut canaries, &mut writer);
+        writer.free();
+        assert_eq!((writer.retired(), canaries.alive()), (0, 1));
+    });
+}
+
 /// Creates a reader that keeps the current version between pins.
 fn keeper(writer: &CellWriter<Canary>) -> CellReader<Canary> {
     let reader = writer.reader();
@@ -28,8 +43,7 @@ fn keeper(writer: &CellWriter<Canary>) -> CellReader<Canary> {
 
 #[test]
 fn a_pinned_version_is_consistent_and_stays() {
-    explore("a_pinned_version_is_consistent_and_stays", Bound::Exhaustive, || {
-        let (mut canaries, mut writer) = cell();
+    story("a_pinned_version_is_consistent_and_stays", Bound::Exhaustive, |canaries, writer| {
         let reader = writer.reader();
         let pinner = thread::spawn(move || {
             let pinned = reader.pin();
@@ -37,95 +51,81 @@ fn a_pinned_version_is_consistent_and_stays() {
             drop(pinned);
             assert!(reader.pin().check() >= first);
         });
-        publish(&mut canaries, &mut writer);
+        publish(canaries, writer);
         pinner.join().unwrap();
-        writer.free();
-        assert_eq!((writer.retired(), canaries.alive()), (0, 1));
     });
 }
 
 #[test]
 fn versions_since_an_announcement_stay() {
-    explore("versions_since_an_announcement_stay", Bound::Exhaustive, || {
-        let (mut canaries, mut writer) = cell();
+    story("versions_since_an_announcement_stay", Bound::Exhaustive, |canaries, writer| {
         // From the second version on, a reader announces its index.
-        publish(&mut canaries, &mut writer);
+        publish(canaries, writer);
         let reader = writer.reader();
         let pinner = thread::spawn(move || {
             let first = reader.pin().check();
             assert!(reader.pin().check() >= first);
         });
-        publish(&mut canaries, &mut writer);
+        publish(canaries, writer);
         pinner.join().unwrap();
-        writer.free();
-        assert_eq!((writer.retired(), canaries.alive()), (0, 1));
     });
 }
 
 #[test]
 fn a_pin_survives_two_publishes() {
-    explore("a_pin_survives_two_publishes", Bound::Exhaustive, || {
-        let (mut canaries, mut writer) = cell();
+    story("a_pin_survives_two_publishes", Bound::Exhaustive, |canaries, writer| {
         let reader = writer.reader();
         let pinner = thread::spawn(move || {
             let pinned = reader.pin();
             assert_eq!(pinned.check(), pinned.check());
         });
-        publish(&mut canaries, &mut writer);
-        publish(&mut canaries, &mut writer);
+        publish(canaries, writer);
+        publish(canaries, writer);
         pinner.join().unwrap();
-        writer.free();
-        assert_eq!((writer.retired(), canaries.alive()), (0, 1));
     });
 }
 
 #[test]
 fn a_kept_version_stays_until_the_next_pin() {
-    explore("a_kept_version_stays_until_the_next_pin", Bound::Exhaustive, || {
-        let (mut canaries, mut writer) = cell();
-        let reader = keeper(&writer);
+    story("a_kept_version_stays_until_the_next_pin", Bound::Exhaustive, |canaries, writer| {
+        let reader = keeper(writer);
         let pinner = thread::spawn(move || {
             let first = reader.pin().check();
             assert!(reader.pin().check() >= first);
             reader
         });
-        publish(&mut canaries, &mut writer);
+        publish(canaries, writer);
         let reader = pinner.join().unwrap();
         writer.free();
         assert_eq!(reader.pin().check(), 2);
-        writer.free();
-        assert_eq!((writer.retired(), canaries.alive()), (0, 1));
+        reader
     });
 }
 
 #[test]
 fn a_resting_reader_keeps_no_version() {
-    explore("a_resting_reader_keeps_no_version", Bound::Exhaustive, || {
-        let (mut canaries, mut writer) = cell();
-        let mut reader = keeper(&writer);
+    story("a_resting_reader_keeps_no_version", Bound::Exhaustive, |canaries, writer| {
+        let mut reader = keeper(writer);
         let pinner = thread::spawn(move || {
             reader.pin().check();
             reader.rest();
             reader
         });
-        publish(&mut canaries, &mut writer);
-        let _resting = pinner.join().unwrap();
-        writer.free();
-        assert_eq!((writer.retired(), canaries.alive()), (0, 1));
+        publish(canaries, writer);
+        pinner.join().unwrap()
     });
 }
 
 #[test]
 fn a_handle_releases_the_kept_version() {
-    explore("a_handle_releases_the_kept_version", Bound::Exhaustive, || {
-        let (mut canaries, mut writer) = cell();
-        let reader = keeper(&writer);
+    story("a_handle_releases_the_kept_version", Bound::Exhaustive, |canaries, writer| {
+        let reader = keeper(writer);
         let holder = thread::spawn(move || {
             let held = reader.load();
             let number = held.check();
             (held, number, reader)
         });
-        publish(&mut canaries, &mut writer);
+        publish(canaries, writer);
         let (held, number, reader) = holder.join().unwrap();
         writer.free();
         if number == 2 {
@@ -134,16 +134,14 @@ fn a_handle_releases_the_kept_version() {
         drop(held);
         // A handle to a kept version leaves it kept; the reader's next access to another version releases it.
         assert_eq!(reader.pin().check(), 2);
-        writer.free();
-        assert_eq!((writer.retired(), canaries.alive()), (0, 1));
+        reader
     });
 }
 
 #[test]
 fn a_forgotten_guard_keeps_its_version_until_the_reader_rests() {
     let name = "a_forgotten_guard_keeps_its_version_until_the_reader_rests";
-    explore(name, Bound::Exhaustive, || {
-        let (mut canaries, mut writer) = cell();
+    story(name, Bound::Exhaustive, |canaries, writer| {
         let mut reader = writer.reader();
         let pinner = thread::spawn(move || {
             let forgotten = ManuallyDrop::new(reader.pin());
@@ -154,17 +152,14 @@ fn a_forgotten_guard_keeps_its_version_until_the_reader_rests() {
             reader.rest();
             reader
         });
-        publish(&mut canaries, &mut writer);
-        let _resting = pinner.join().unwrap();
-        writer.free();
-        assert_eq!((writer.retired(), canaries.alive()), (0, 1));
+        publish(canaries, writer);
+        pinner.join().unwrap()
     });
 }
 
 #[test]
 fn guards_on_two_versions_hold_both() {
-    explore("guards_on_two_versions_hold_both", Bound::Exhaustive, || {
-        let (mut canaries, mut writer) = cell();
+    story("guards_on_two_versions_hold_both", Bound::Exhaustive, |canaries, writer| {
         let reader = writer.reader();
         let pinner = thread::spawn(move || {
             let outer = reader.pin();
@@ -173,21 +168,18 @@ fn guards_on_two_versions_hold_both() {
             drop(inner);
             outer.check();
         });
-        publish(&mut canaries, &mut writer);
+        publish(canaries, writer);
         writer.free();
         pinner.join().unwrap();
-        writer.free();
-        assert_eq!((writer.retired(), canaries.alive()), (0, 1));
     });
 }
 
 #[test]
 fn the_inner_guard_may_outlive_the_outer() {
-    explore("the_inner_guard_may_outlive_the_outer", Bound::Preemptions(3), || {
-        let (mut canaries, mut writer) = cell();
+    story("the_inner_guard_may_outlive_the_outer", Bound::Preemptions(3), |canaries, writer| {
         let reader = writer.reader();
         let outer = reader.pin();
-        publish(&mut canaries, &mut writer);
+        publish(canaries, writer);
         assert_eq!((outer.check(), writer.retired()), (1, 1));
         drop(outer);
         let pinner = thread::spawn(move || {
@@ -198,11 +190,9 @@ fn the_inner_guard_may_outlive_the_outer() {
             let innermost = reader.pin();
             assert!(first <= inner.check() && inner.check() <= innermost.check());
         });
-        publish(&mut canaries, &mut writer);
-        publish(&mut canaries, &mut writer);
+        publish(canaries, writer);
+        publish(canaries, writer);
         pinner.join().unwrap();
-        writer.free();
-        assert_eq!((writer.retired(), canaries.alive()), (0, 1));
     });
 }
 
@@ -230,8 +220,7 @@ fn held_handle_survives_two_publishes() {
 
 #[test]
 fn a_handle_may_be_taken_while_a_guard_exists() {
-    explore("a_handle_may_be_taken_while_a_guard_exists", Bound::Exhaustive, || {
-        let (mut canaries, mut writer) = cell();
+    story("a_handle_may_be_taken_while_a_guard_exists", Bound::Exhaustive, |canaries, writer| {
         let reader = writer.reader();
         let holder = thread::spawn(move || {
             let pinned = reader.pin();
@@ -239,35 +228,29 @@ fn a_handle_may_be_taken_while_a_guard_exists() {
             assert!(pinned.check() <= held.check());
             held
         });
-        publish(&mut canaries, &mut writer);
+        publish(canaries, writer);
         writer.free();
         holder.join().unwrap().check();
-        writer.free();
-        assert_eq!((writer.retired(), canaries.alive()), (0, 1));
     });
 }
 
 #[test]
 fn a_reader_may_register_during_a_publish() {
-    explore("a_reader_may_register_during_a_publish", Bound::Exhaustive, || {
-        let (mut canaries, mut writer) = cell();
+    story("a_reader_may_register_during_a_publish", Bound::Exhaustive, |canaries, writer| {
         let reader = writer.reader();
         let registrant = thread::spawn(move || {
             // The new reader takes a slot in a block that this thread must add.
             let another = reader.another();
             another.pin().check();
         });
-        publish(&mut canaries, &mut writer);
+        publish(canaries, writer);
         registrant.join().unwrap();
-        writer.free();
-        assert_eq!((writer.retired(), canaries.alive()), (0, 1));
     });
 }
 
 #[test]
 fn a_released_slot_may_be_claimed() {
-    explore("a_released_slot_may_be_claimed", Bound::Exhaustive, || {
-        let (mut canaries, mut writer) = cell();
+    story("a_released_slot_may_be_claimed", Bound::Exhaustive, |canaries, writer| {
         let reader = writer.reader();
         let leaver = thread::spawn(move || {
             reader.pin().check();
@@ -279,27 +262,23 @@ fn a_released_slot_may_be_claimed() {
         assert_eq!(next.pin().check(), 2);
         writer.free();
         leaver.join().unwrap();
-        writer.free();
-        assert_eq!((writer.retired(), canaries.alive()), (0, 1));
+        next
     });
 }
 
 #[test]
 fn a_slot_may_change_owners_twice() {
     // A reader that claims a slot and never uses it passes on the previous reader's accesses to versions.
-    explore("a_slot_may_change_owners_twice", Bound::Preemptions(3), || {
-        let (mut canaries, mut writer) = cell();
+    story("a_slot_may_change_owners_twice", Bound::Preemptions(3), |canaries, writer| {
         let (reader, other) = (writer.reader(), writer.reader());
         let leaver = thread::spawn(move || {
             reader.pin().check();
             drop(reader);
         });
         let passer = thread::spawn(move || drop(other.another()));
-        publish(&mut canaries, &mut writer);
+        publish(canaries, writer);
         leaver.join().unwrap();
         passer.join().unwrap();
-        writer.free();
-        assert_eq!((writer.retired(), canaries.alive()), (0, 1));
     });
 }
 
@@ -340,29 +319,25 @@ fn a_reader_may_register_while_the_writer_ends() {
 
 #[test]
 fn two_readers_and_a_writer() {
-    explore("two_readers_and_a_writer", Bound::Preemptions(2), || {
-        let (mut canaries, mut writer) = cell();
-        let readers = [keeper(&writer), writer.reader()];
+    story("two_readers_and_a_writer", Bound::Preemptions(2), |canaries, writer| {
+        let readers = [keeper(writer), writer.reader()];
         let pinners = readers.map(|reader| {
             thread::spawn(move || {
                 let first = reader.pin().check();
                 assert!(reader.pin().check() >= first);
             })
         });
-        publish(&mut canaries, &mut writer);
-        publish(&mut canaries, &mut writer);
+        publish(canaries, writer);
+        publish(canaries, writer);
         for pinner in pinners {
             pinner.join().unwrap();
         }
-        writer.free();
-        assert_eq!((writer.retired(), canaries.alive()), (0, 1));
     });
 }
 
 #[test]
 fn two_readers_may_register_at_once() {
-    explore("two_readers_may_register_at_once", Bound::Preemptions(2), || {
-        let (mut canaries, mut writer) = cell();
+    story("two_readers_may_register_at_once", Bound::Preemptions(2), |canaries, writer| {
         let reader = writer.reader();
         let others = [reader.another(), reader];
         let registrants = others.map(|reader| {
@@ -372,11 +347,9 @@ fn two_readers_may_register_at_once() {
                 another.pin().check();
             })
         });
-        publish(&mut canaries, &mut writer);
+        publish(canaries, writer);
         for registrant in registrants {
             registrant.join().unwrap();
         }
-        writer.free();
-        assert_eq!((writer.retired(), canaries.alive()), (0, 1));
     });
 }
