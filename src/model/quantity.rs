@@ -218,10 +218,8 @@ impl fmt::Display for Quantity {
 }
 
 // proptest is not a dependency under loom.
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     fn nanos(text: &str) -> i128 {
@@ -338,56 +336,5 @@ mod tests {
         let least = Quantity(-i128::MAX);
         assert_eq!((least + least, least.to_string().parse()), (least, Ok(least)));
         assert_eq!("0.1".parse::<Quantity>().map(|q| q + q + q), "0.3".parse());
-    }
-
-    /// Returns `numerator / denominator`, rounded away from zero.
-    fn divide(numerator: i128, denominator: i128) -> i128 {
-        let down = numerator / denominator;
-        if down * denominator == numerator { down } else { down + numerator.signum() }
-    }
-
-    proptest! {
-        #[test]
-        fn small_numbers_agree_with_fractions(
-            negative: bool,
-            whole in 0_i128..1_000_000,
-            fraction in "[0-9]{0,6}",
-            suffix in 0_usize..13,
-        ) {
-            const SUFFIXES: [(&str, i128, i128); 13] = [
-                ("n", 1, 1_000_000_000), ("u", 1, 1_000_000), ("m", 1, 1_000), ("", 1, 1),
-                ("k", 1_000, 1), ("M", 1_000_000, 1), ("G", 1_000_000_000, 1), ("e2", 100, 1),
-                ("E-2", 1, 100), ("Ki", 1 << 10, 1), ("Mi", 1 << 20, 1), ("Gi", 1 << 30, 1),
-                ("Ti", 1 << 40, 1),
-            ];
-            let (text, times, over) = SUFFIXES[suffix];
-            let sign = if negative { "-" } else { "" };
-            let text = format!("{sign}{whole}.{fraction}{text}");
-            let tens = 10_i128.pow(fraction.len() as u32);
-            let digits = whole * tens + fraction.parse::<i128>().unwrap_or(0);
-            let expected = divide(digits * times * (NANOS / over), tens);
-            let expected = expected.min(i128::from(i64::MAX) * NANOS);
-            prop_assert_eq!(nanos(&text), if negative { -expected } else { expected });
-        }
-
-        #[test]
-        fn canonical_text_parses_back(amount: i128) {
-            let amount = amount.max(-i128::MAX);
-            let text = Quantity(amount).to_string();
-            prop_assert_eq!(text.parse(), Ok(Quantity(amount)));
-        }
-
-        #[test]
-        fn zeros_around_the_number_change_nothing(whole in 0_u64.., fraction in "[0-9]{1,9}") {
-            prop_assert_eq!(
-                nanos(&format!("{whole}.{fraction}")),
-                nanos(&format!("000{whole}.{fraction}0000000000000000000"))
-            );
-        }
-
-        #[test]
-        fn no_text_panics(text in "[-+]?[0-9.]{0,60}[eEinumkKMGTP]{0,3}[-+]?[0-9]{0,25}") {
-            let _ = text.parse::<Quantity>().map(|q| (q.value(), q.milli_value(), q.to_string()));
-        }
     }
 }

@@ -569,22 +569,10 @@ impl Score for Allocation<'_> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
     use crate::cache::{Config, Engine};
     use crate::framework::CycleState;
     use crate::model::{node, pod};
-
-    proptest! {
-        #[test]
-        fn percent_is_exact(whole in 1..i64::MAX, part in 0..i64::MAX, shift in 0..60_u32) {
-            let whole = (whole >> shift).max(1);
-            let part = part % whole;
-            let exact = i128::from(part) * 100 / i128::from(whole);
-            prop_assert_eq!(i128::from(scored::percent(part, whole)), exact);
-        }
-    }
 
     #[test]
     fn extreme_weights_do_not_overflow() {

@@ -794,14 +794,4 @@ mod tests {
             assert_eq!(fits(&writer, &wanted), expected, "{there} {listed:?} {selector:?}");
         }
     }
-
-    #[test]
-    fn the_first_pod_with_affinity_to_itself_fits_anywhere() {
-        let writer = cluster("red");
-        let mut first = near(&["default"], LabelSelector::Nothing);
-        assert_eq!(fits(&writer, &first), [""; 0]);
-        let affinity = first.template.pod_affinity.clone().unwrap();
-        first = pod("first").label("app", "web").pod_affinity(*affinity).build();
-        assert_eq!(fits(&writer, &first), ["a", "b"]);
-    }
 }

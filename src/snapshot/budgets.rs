@@ -306,10 +306,6 @@ mod tests {
         }
     }
 
-    fn writer() -> Writer {
-        Engine::inline(Config::default()).0
-    }
-
     fn put(writer: &mut Writer, name: &str, selector: LabelSelector) {
         let (namespace, name) = ("default".into(), name.into());
         let budget =
@@ -337,54 +333,32 @@ mod tests {
         found.map(|budget| budget.name.to_string()).collect()
     }
 
-    const OWNERS: [ObjectKind; 2] = [ObjectKind::ReplicaSet, ObjectKind::DaemonSet];
-
     #[test]
-    fn an_owner_has_no_budgets_of_other_namespaces() {
-        let mut writer = writer();
-        put(&mut writer, "b", web());
-        for kind in OWNERS {
+    fn the_budgets_of_an_owner_select_its_labels_in_its_namespace() {
+        for kind in [ObjectKind::ReplicaSet, ObjectKind::DaemonSet] {
+            let mut writer = Engine::inline(Config::default()).0;
             put_owner(&mut writer, kind, "default", "web");
             put_owner(&mut writer, kind, "other", "web");
-            assert_eq!(owner_budgets(&writer, kind, "default"), ["b"]);
-            assert_eq!(owner_budgets(&writer, kind, "other"), [""; 0]);
-        }
-    }
-
-    #[test]
-    fn a_budget_with_an_empty_selector_matches_no_pod() {
-        let mut writer = writer();
-        put(&mut writer, "b", LabelSelector::everything());
-        put_owner(&mut writer, ObjectKind::ReplicaSet, "default", "web");
-        assert_eq!(owner_budgets(&writer, ObjectKind::ReplicaSet, "default"), [""; 0]);
-        put(&mut writer, "b", web());
-        assert_eq!(owner_budgets(&writer, ObjectKind::ReplicaSet, "default"), ["b"]);
-    }
-
-    #[test]
-    fn a_budget_without_a_selector_matches_no_pod() {
-        let mut writer = writer();
-        put(&mut writer, "b", LabelSelector::Nothing);
-        put_owner(&mut writer, ObjectKind::DaemonSet, "default", "web");
-        assert_eq!(owner_budgets(&writer, ObjectKind::DaemonSet, "default"), [""; 0]);
-        writer.delete_object(ObjectKind::PodDisruptionBudget, "default", "b").unwrap();
-        assert_eq!(owner_budgets(&writer, ObjectKind::DaemonSet, "default"), [""; 0]);
-    }
-
-    #[test]
-    fn an_owners_budgets_follow_the_budget_and_the_owners_labels() {
-        let mut writer = writer();
-        for kind in OWNERS {
-            put_owner(&mut writer, kind, "default", "web");
-            put(&mut writer, "z", web());
+            let db = || LabelSelector::from_labels([("app", "db")]);
+            for (selector, matches) in [
+                (LabelSelector::everything(), false),
+                (web(), true),
+                (LabelSelector::Nothing, false),
+                (db(), false),
+                (web(), true),
+            ] {
+                put(&mut writer, "z", selector);
+                assert_eq!(owner_budgets(&writer, kind, "default").len(), usize::from(matches));
+                assert_eq!(owner_budgets(&writer, kind, "other"), [""; 0]);
+            }
             put(&mut writer, "a", web());
             assert_eq!(owner_budgets(&writer, kind, "default"), ["a", "z"], "by name");
-            put(&mut writer, "z", LabelSelector::from_labels([("app", "db")]));
-            assert_eq!(owner_budgets(&writer, kind, "default"), ["a"]);
+            put(&mut writer, "z", db());
             put_owner(&mut writer, kind, "default", "db");
             assert_eq!(owner_budgets(&writer, kind, "default"), ["z"]);
             writer.delete_object(ObjectKind::PodDisruptionBudget, "default", "z").unwrap();
             assert_eq!(owner_budgets(&writer, kind, "default"), [""; 0]);
+            put(&mut writer, "z", db());
             writer.delete_object(kind, "default", "owner").unwrap();
             assert_eq!(owner_budgets(&writer, kind, "default"), [""; 0]);
         }

@@ -226,13 +226,6 @@ mod tests {
     }
 
     #[test]
-    fn sub_cluster_without_nodes_reports_no_nodes() {
-        let writer = cluster();
-        let error = scheduler("black").schedule(writer.cluster(), &pod("p").build()).unwrap_err();
-        assert_eq!(error, Failure::NoNodes);
-    }
-
-    #[test]
     fn nodes_of_a_sub_cluster_are_those_that_either_object_labels() {
         let mut writer = cluster();
         let labelled = |region| NmNode::new("n0").with_labels(&Labels::new([(KEY, region)]));
