@@ -1,21 +1,20 @@
-//! The guarantees of kube-scheduler's queue, one claim per test (backend/queue/scheduling_queue_test.go, of which no
-//! text is used).
+//! Guarantees of kube-scheduler's queue beside those of `queue_model`, one claim per test
+//! (backend/queue/scheduling_queue_test.go, of which no text is used).
 
 use std::sync::Arc;
 
-use portolan::cache::{Cluster, Config, Engine, Snapshot};
+use portolan::cache::{Config, Engine, Snapshot};
 use portolan::model::{Change, Diff, Generation, Name, Pod, Timestamp, Uid, node, pod};
 use portolan::plugin::{
-    Actions, ClusterEvent, Code, EventResource, Handle, Hint, Interest, Nomination, Plugin,
-    PluginSet, Status,
+    Actions, ClusterEvent, Code, EventResource, Handle, Interest, Nomination, Plugin, PluginSet,
+    Status,
 };
 use portolan::scheduler::queue::{Cause, Place, QueueConfig, QueueError, SchedulingQueue};
 use portolan::{Framework, FrameworkError};
 use portolan_testkit::in_tree;
 use portolan_testkit::plugin;
 
-/// A plugin that rejects pods. Added nodes help, but only the node named by the pod's label `want` if it has that
-/// label.
+/// A plugin that rejects pods.
 struct Fit;
 
 impl Plugin for Fit {
@@ -24,16 +23,6 @@ impl Plugin for Fit {
         Interest { resources: EventResource::PODS, actions: Actions::DELETE },
         Interest { resources: EventResource::PODS, actions: Actions::UPDATE_POD_TOLERATION },
     ]));
-    fn queueing_hint(
-        &self,
-        pod: &Pod,
-        event: &ClusterEvent<'_>,
-        _: &Cluster,
-    ) -> Result<Hint, Status> {
-        let name = event.node().and_then(|diff| diff.new.as_ref()).map(|node| node.name.clone());
-        let want = pod.template.labels.get("want");
-        Ok(Hint::queue_if(name.is_none() || want.is_none() || name.as_deref() == want))
-    }
 }
 
 /// A queue with a manually advanced clock.
@@ -69,18 +58,18 @@ impl Test {
         self.queue.add(pod, Generation(1), &self.cluster, self.now).unwrap()
     }
 
+    fn update(&mut self, pod: Pod) -> Place {
+        self.queue.update(pod, Generation(2), &self.cluster, self.now).unwrap()
+    }
+
     fn pop(&mut self) -> Option<String> {
         self.queue.pop(self.now).map(|popped| popped.pod.name.to_string())
     }
 
     fn fail(&mut self, name: &str, by: PluginSet) -> Option<Place> {
-        self.fail_waiting(name, by, PluginSet::EMPTY)
-    }
-
-    fn fail_waiting(&mut self, name: &str, by: PluginSet, waits: PluginSet) -> Option<Place> {
-        let uid = uid(name);
+        let (uid, none) = (uid(name), PluginSet::EMPTY);
         self.queue
-            .add_unschedulable_if_not_present(&uid, by, waits, &self.cluster, self.now)
+            .add_unschedulable_if_not_present(&uid, by, none, &self.cluster, self.now)
             .unwrap()
     }
 
@@ -120,69 +109,6 @@ fn node_added(name: &str) -> Change {
 }
 
 #[test]
-fn pods_are_popped_by_priority_and_then_by_age() {
-    let mut test = Test::new();
-    for (name, priority) in [("low", 1), ("high", 9), ("late", 9)] {
-        test.add(pod(name).priority(priority).build());
-        test.advance(1);
-    }
-    assert_eq!(
-        [test.pop(), test.pop(), test.pop(), test.pop()].map(Option::unwrap_or_default),
-        ["high", "late", "low", ""]
-    );
-}
-
-#[test]
-fn a_rejected_pod_waits_for_an_event_that_helps() {
-    let mut test = Test::new();
-    test.rejected(pod("a").label("want", "right").build());
-    test.happen(&node_added("wrong"));
-    assert_eq!(test.place("a"), Some(Place::Unschedulable));
-    test.happen(&node_added("right"));
-    assert_eq!(test.place("a"), Some(Place::Backoff));
-}
-
-#[test]
-fn an_event_activates_a_pod_whose_backoff_has_ended() {
-    let mut test = Test::new();
-    test.rejected(plain("a"));
-    test.advance(5_000);
-    test.happen(&node_added("n"));
-    assert_eq!(test.place("a"), Some(Place::Active));
-}
-
-#[test]
-fn a_pending_plugin_moves_a_pod_past_its_backoff() {
-    let mut test = Test::new();
-    test.add(plain("a"));
-    test.pop();
-    test.fail_waiting("a", PluginSet::EMPTY, test.fit);
-    test.happen(&node_added("n"));
-    assert_eq!(test.place("a"), Some(Place::Active));
-}
-
-#[test]
-fn an_event_during_a_cycle_is_not_missed() {
-    let mut test = Test::new();
-    test.add(plain("a"));
-    test.pop();
-    test.happen(&node_added("n"));
-    assert_eq!(test.fail("a", test.fit), Some(Place::Backoff));
-}
-
-#[test]
-fn an_event_before_a_pod_was_popped_does_not_count() {
-    let mut test = Test::new();
-    test.add(plain("other"));
-    test.add(plain("a"));
-    test.pop();
-    test.happen(&node_added("n"));
-    test.pop();
-    assert_eq!(test.fail("a", test.fit), Some(Place::Unschedulable));
-    assert_eq!(test.fail("other", test.fit), Some(Place::Backoff));
-}
-
-#[test]
 fn events_are_kept_only_while_an_older_pod_is_in_flight() {
     let mut test = Test::new();
     for name in ["a", "b"] {
@@ -211,27 +137,6 @@ fn an_event_without_interested_plugins_is_not_kept() {
 }
 
 #[test]
-fn a_pod_backs_off_after_an_error_and_is_not_popped_early() {
-    let mut test = Test::new();
-    test.add(plain("a"));
-    test.pop();
-    assert_eq!(test.fail("a", PluginSet::EMPTY), Some(Place::ErrorBackoff));
-    assert_eq!(test.pop(), None);
-    test.advance(2_000);
-    assert_eq!(test.queue.flush_backoff_completed(usize::MAX, test.now), 1);
-    assert_eq!(test.pop().as_deref(), Some("a"));
-}
-
-#[test]
-fn a_pod_is_popped_from_backoff_if_no_other_is_active() {
-    let mut test = Test::new();
-    test.rejected(plain("a"));
-    test.happen(&node_added("n"));
-    test.add(plain("b"));
-    assert_eq!((test.pop().as_deref(), test.pop().as_deref()), (Some("b"), Some("a")));
-}
-
-#[test]
 fn without_pop_from_backoff_a_pod_completes_its_backoff() {
     let config = QueueConfig { pop_from_backoff: false, ..QueueConfig::default() };
     let mut test = Test::with(config);
@@ -244,17 +149,6 @@ fn without_pop_from_backoff_a_pod_completes_its_backoff() {
     test.advance(1);
     test.queue.flush_backoff_completed(usize::MAX, test.now);
     assert_eq!(test.pop().as_deref(), Some("a"));
-}
-
-#[test]
-fn pods_whose_backoff_ends_in_the_same_second_are_popped_in_queue_order() {
-    let mut test = Test::new();
-    for (name, priority) in [("low", 1), ("high", 9)] {
-        test.rejected(pod(name).priority(priority).build());
-        test.advance(300);
-    }
-    test.happen(&node_added("n"));
-    assert_eq!((test.pop().as_deref(), test.pop().as_deref()), (Some("high"), Some("low")));
 }
 
 #[test]
@@ -310,67 +204,17 @@ fn a_gated_pod_waits_until_its_gates_are_removed() {
     test.advance(400_000);
     test.queue.flush_unschedulable_leftover(&test.cluster, test.now);
     assert_eq!(test.pop(), None);
-    let updated = test.queue.update(plain("a"), Generation(2), &test.cluster, test.now);
-    assert_eq!(updated, Ok(Place::Active));
+    assert_eq!(test.update(plain("a")), Place::Active);
     assert_eq!(test.queue.get(&uid("a")).unwrap().gating_plugin, PluginSet::EMPTY);
-}
-
-#[test]
-fn activating_a_gated_pod_runs_its_gate_again() {
-    let mut test = Test::new();
-    test.add(gated("a"));
-    assert!(!test.queue.activate(&uid("a"), test.now));
-    assert_eq!(test.place("a"), Some(Place::Gated));
-}
-
-#[test]
-fn activating_moves_unschedulable_and_backoff_pods() {
-    let mut test = Test::new();
-    test.rejected(plain("pool"));
-    test.add(plain("backoff"));
-    test.pop();
-    test.fail("backoff", PluginSet::EMPTY);
-    for name in ["pool", "backoff"] {
-        assert!(test.queue.activate(&uid(name), test.now));
-        assert_eq!(test.place(name), Some(Place::Active));
-    }
-    assert!(!test.queue.activate(&uid("unknown"), test.now));
-}
-
-#[test]
-fn activating_a_pod_in_flight_counts_when_it_returns() {
-    let mut test = Test::new();
-    test.add(plain("a"));
-    test.add(plain("b"));
-    test.pop();
-    test.pop();
-    test.queue.activate(&uid("a"), test.now);
-    assert_eq!(test.fail("a", test.fit), Some(Place::Backoff));
-    assert_eq!(test.fail("b", test.fit), Some(Place::Unschedulable));
 }
 
 #[test]
 fn an_update_of_an_unschedulable_pod_moves_it_only_if_it_concerns_its_rejectors() {
     let mut test = Test::new();
     test.rejected(plain("a"));
-    let update = |test: &mut Test, pod: Pod| {
-        test.queue.update(pod, Generation(2), &test.cluster, test.now).unwrap()
-    };
-    let labelled = pod("a").label("k", "v").build();
-    assert_eq!(update(&mut test, labelled), Place::Unschedulable);
-    let tolerant = pod("a").label("k", "v").tolerate("t").build();
-    assert_eq!(update(&mut test, tolerant), Place::Backoff);
-}
-
-#[test]
-fn an_update_of_an_active_pod_changes_its_rank() {
-    let mut test = Test::new();
-    test.add(plain("a"));
-    test.add(plain("b"));
-    test.queue
-        .update(pod("b").priority(5).build(), Generation(2), &test.cluster, test.now)
-        .unwrap();
-    assert_eq!(test.pop().as_deref(), Some("b"));
+    let labelled = pod("a").label("k", "v");
+    assert_eq!(test.update(labelled.clone().build()), Place::Unschedulable);
+    assert_eq!(test.update(labelled.tolerate("t").build()), Place::Backoff);
 }
 
 #[test]
@@ -379,35 +223,9 @@ fn an_update_of_a_pod_in_flight_counts_when_it_returns() {
     test.add(plain("a"));
     test.pop();
     let tolerant = pod("a").tolerate("t").build();
-    test.queue.update(tolerant.clone(), Generation(2), &test.cluster, test.now).unwrap();
-    assert_eq!(test.place("a"), Some(Place::InFlight));
+    assert_eq!(test.update(tolerant.clone()), Place::InFlight);
     assert_eq!(test.fail("a", test.fit), Some(Place::Backoff));
     assert_eq!(test.queue.get(&uid("a")).unwrap().pod, tolerant, "the pod returns with its update");
-}
-
-#[test]
-fn a_pod_deleted_in_flight_does_not_return() {
-    let mut test = Test::new();
-    test.add(plain("a"));
-    test.pop();
-    assert_eq!(test.queue.delete(&uid("a")), Some(plain("a")));
-    assert_eq!(test.fail("a", test.fit), None);
-    assert_eq!(test.queue.figures().pods(), 0);
-}
-
-#[test]
-fn deleting_removes_a_pod_from_every_queue() {
-    let mut test = Test::new();
-    test.rejected(plain("pool"));
-    test.add(plain("error"));
-    test.pop();
-    test.fail("error", PluginSet::EMPTY);
-    test.add(plain("active"));
-    test.add(gated("gated"));
-    for name in ["pool", "error", "active", "gated"] {
-        assert!(test.queue.delete(&uid(name)).is_some(), "{name}");
-    }
-    assert_eq!(test.queue.figures().pods(), 0);
 }
 
 #[test]
@@ -424,16 +242,6 @@ fn a_pod_that_was_not_popped_cannot_be_returned() {
     assert_eq!(failed(&mut test, "a"), "pod default/a is already present in the active queue");
     let unknown = failed(&mut test, "b");
     assert_eq!(unknown, "pod default/b is not in the scheduling queue: add it first");
-}
-
-#[test]
-fn a_pod_whose_binding_fails_backs_off() {
-    let mut test = Test::new();
-    test.add(plain("a"));
-    test.pop();
-    test.queue.release(&uid("a"));
-    assert_eq!(test.queue.figures().in_flight, 0);
-    assert_eq!(test.fail("a", test.fit), Some(Place::Backoff));
 }
 
 #[test]
@@ -467,15 +275,13 @@ fn a_nomination_holds_until_it_is_changed() {
     let on = |test: &Test, node: &str| test.handle.nominator().pods_on(node).len();
     test.add(plain("a"));
     test.queue.nominate(&uid("a"), &Nomination::Node("n1".into()));
-    test.queue
-        .update(pod("a").priority(3).build(), Generation(2), &test.cluster, test.now)
-        .unwrap();
+    test.update(pod("a").priority(3).build());
     assert_eq!(test.handle.nominator().pods_on("n1")[0].template.priority, 3);
     let mut elsewhere = plain("a");
     elsewhere.nominated_node_name = Some("n2".into());
-    test.queue.update(elsewhere, Generation(3), &test.cluster, test.now).unwrap();
+    test.update(elsewhere);
     assert_eq!((on(&test, "n1"), on(&test, "n2")), (0, 1));
-    test.queue.update(plain("a"), Generation(4), &test.cluster, test.now).unwrap();
+    test.update(plain("a"));
     assert_eq!(on(&test, "n2"), 0);
     test.queue.nominate(&uid("a"), &Nomination::Node("n3".into()));
     test.queue.delete(&uid("a"));
