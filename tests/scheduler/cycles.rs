@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use portolan::cache::{Config, Engine, Event, Snapshot};
 use portolan::model::{
-    LabelSelector, Name, Pod, PodAffinity, PodAffinityTerm, PodBuilder, PodSpec, Timestamp, Uid,
-    node, pod,
+    LabelSelector, Labels, Name, Pod, PodAffinity, PodAffinityTerm, PodBuilder, PodSpec, Quantity,
+    Timestamp, Uid, node, pod,
 };
 use portolan::plugin::{Code, Cycle, Handle, Permit, Plugin, PreFilter, Status, default_plugin};
 use portolan::scheduler::queue::{Place, QueueConfig, QueueFront, SchedulingQueue};
@@ -812,7 +812,13 @@ fn copies_are_counted_as_they_would_be_placed() {
             // The engine refuses sums that are too large.
             let _ = writer.add_pod(draw.pod(n).on(format!("n{}", draw.below(40))));
         }
-        let like = draw.pod(1_000);
+        let plain = |draw: &mut Draw<'_>| {
+            let like = pod("like").cpu(draw.of(&[0, 1, 100, 1_000])).memory(draw.of(&[0, 1, GI]));
+            let like = like.request("example.com/gpu", Quantity::whole(draw.below(3) as i64));
+            let disk = draw.one_in(4).then_some(("disk", "ssd"));
+            like.node_selector(Labels::new(disk)).build()
+        };
+        let like = if seed % 2 == 0 { draw.pod(1_000) } else { plain(&mut draw) };
         let framework = Arc::new(Framework::default_profile());
         let config = AlgorithmConfig::default();
         let mut what_if = WhatIf::new(writer.cluster(), framework, config);
@@ -827,7 +833,7 @@ fn copies_are_counted_as_they_would_be_placed() {
         copies.for_each(|decided| *placed.entry(decided.node).or_default() += 1);
         assert_eq!(fit, placed, "seed {seed}: {like:?}");
     }
-    assert!(computed > 20, "{computed}");
+    assert!(computed > 100, "{computed}");
 }
 
 #[test]
