@@ -64,7 +64,7 @@ fn publish(c: &mut Criterion) {
                     writer.publish();
                     time += started.elapsed();
                     // So that nodes do not fill up.
-                    writer.apply(Event::forget(&pod)).expect("the pod is assumed");
+                    writer.apply(&Event::forget(&pod)).expect("the pod is assumed");
                     writer.publish();
                 }
                 time
