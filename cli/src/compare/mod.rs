@@ -144,7 +144,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
         threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(broke()))).collect()
     });
     let mut runs: Vec<Run> = outcomes.into_iter().collect::<Result<_, _>>()?;
-    if source.output == Output::Json {
+    if source.output == Output::Json || arguments.html.is_wanted() {
         setting.score(&entrants, &mut runs)?;
     }
     let Setting { shapes, .. } = setting;

@@ -83,17 +83,21 @@ export function difference(first, other) {
       `${other.different === 1 ? 'is' : 'are'} placed elsewhere.`,
     ),
     sides.length > 0 &&
-      table(
-        `Scores for ${found.pod} before this decision`,
-        [
-          { head: 'plugin', cell: (plugin) => plugin ?? el('b', null, 'total') },
-          ...sides.map((column) => ({
-            head: `${column.node}, ${column.config}`,
-            number: true,
-            cell: cell(column),
-          })),
-        ],
-        [...plugins, null],
+      el(
+        'div',
+        { class: 'facts' },
+        table(
+          `Scores for ${found.pod} before this decision`,
+          [
+            { head: 'plugin', cell: (plugin) => plugin ?? el('b', null, 'total') },
+            ...sides.map((column) => ({
+              head: `${column.node}, ${column.config}`,
+              number: true,
+              cell: cell(column),
+            })),
+          ],
+          [...plugins, null],
+        ),
       ),
   ];
 }

@@ -38,7 +38,7 @@ export class Stage {
     this.#describe = describe;
     this.canvas = el('canvas', { tabindex: 0, role: 'application', 'aria-describedby': keys });
     this.#select =
-      select &&
+      (select || null) &&
       el(
         'button',
         {
