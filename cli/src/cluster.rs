@@ -32,6 +32,7 @@ use crate::text::{count, shortened};
 
 #[cfg(feature = "cluster")]
 pub(crate) use readings::Readings;
+#[cfg(feature = "cluster")]
 use rest::Controllers;
 pub(crate) use rest::Rest;
 

@@ -36,7 +36,7 @@ pub(super) fn run(replay: &mut Replay<'_>, mut scheduler: Algorithm) -> Result<(
     lasts(replay, replay.arrivals, None)
 }
 
-/// Tells the follower, if there is one, how long the state after so many arrivals lasts.
+/// Reports how long the state after this many arrivals lasts to the follower, if there is one.
 fn lasts(replay: &Replay<'_>, at: usize, until: Option<usize>) -> Result<(), CommandError> {
     replay.lasts(at as f64, until.map(|until| until as f64), &|cluster| {
         let arrived = replay.workload.arrivals.iter().zip(&replay.outcome.fates).take(at);

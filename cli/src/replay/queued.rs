@@ -116,7 +116,7 @@ impl Queued<'_, '_> {
         self.lasts(arrivals as f64, None)
     }
 
-    /// Tells the follower, if there is one, how long the state lasts.
+    /// Reports how long the state lasts to the follower, if there is one.
     fn lasts(&self, at: f64, until: Option<f64>) -> Result<(), CommandError> {
         let Record { replay, pods, histories, creation, .. } = &self.record;
         replay.lasts(at, until, &|cluster| {

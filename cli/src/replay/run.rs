@@ -130,7 +130,7 @@ pub(crate) fn run(
 ) -> Result<Outcome, CommandError> {
     let before = live_bytes();
     let claims = workload.claims();
-    let engine = workload.engine(&source.godel, claims.as_ref());
+    let engine = workload.engine(&source.godel, claims.as_ref(), settings.follower.is_some());
     let stage = Stage::new(engine.clone(), claims, settings.metrics)?;
     let stage = stage.while_wanted(settings.is_wanted.clone());
     let reader = engine.reader().map_err(closed)?;
@@ -336,7 +336,7 @@ impl Replay<'_> {
         simulation::event(&self.engine, event)
     }
 
-    /// Tells the follower, if there is one, how long a state lasts.
+    /// Reports how long a state lasts to the follower, if there is one.
     pub(super) fn lasts(
         &self,
         at: f64,

@@ -145,10 +145,16 @@ impl Workload {
     }
 
     /// The engine before the objects and the placed pods are in it, if they are not those of a version.
-    pub(super) fn engine(&self, godel: &Godel, claims: Option<&ClaimController>) -> Engine {
+    /// Questions about the cluster look pods up by name: `is_asked` makes that fast, and placements a tenth slower.
+    pub(super) fn engine(
+        &self,
+        godel: &Godel,
+        claims: Option<&ClaimController>,
+        is_asked: bool,
+    ) -> Engine {
         match &self.existing {
             Some(existing) => Engine::at(&existing.cluster, godel.config(None)),
-            None => Engine::shared(Config { pod_names: false, ..godel.config(claims) }),
+            None => Engine::shared(Config { pod_names: is_asked, ..godel.config(claims) }),
         }
     }
 

@@ -46,7 +46,9 @@ pub(crate) struct Checkpoint {
 /// What becomes of the cluster without a change: now, and when the pods that are being deleted have ended.
 pub(super) struct Without {
     pub(super) outcomes: [Outcome; 2],
+    #[cfg(feature = "cluster")]
     pub(super) clusters: [Arc<Snapshot>; 2],
+    #[cfg(feature = "cluster")]
     pub(super) profiles: Profiles<(Arc<Framework>, AlgorithmConfig)>,
 }
 
@@ -171,9 +173,13 @@ impl Base<'_> {
         let now = (start.outcome()?, start.world.cluster()?);
         start.end_terminating(&mut limits)?;
         let later = (start.outcome()?, start.world.cluster()?);
-        let (outcomes, clusters) = ([now.0, later.0], [now.1, later.1]);
-        let profiles = start.world.record.profiles;
-        Ok(self.from.without.get_or_init(|| Without { outcomes, clusters, profiles }))
+        Ok(self.from.without.get_or_init(|| Without {
+            outcomes: [now.0, later.0],
+            #[cfg(feature = "cluster")]
+            clusters: [now.1, later.1],
+            #[cfg(feature = "cluster")]
+            profiles: start.world.record.profiles,
+        }))
     }
 }
 

@@ -94,7 +94,7 @@ pub(crate) async fn perform(
     }
 }
 
-/// Returns the body of a list at the latest version, or at that of its first page.
+/// Returns the body of a list: of the latest version, or, for a later page, of the first page's version.
 fn list(shared: &Shared, call: &Call) -> Result<Bytes, ApiError> {
     for parameter in ["resourceVersion", "resourceVersionMatch", "sendInitialEvents"] {
         if !call.parameter(parameter).is_empty() {
