@@ -50,6 +50,7 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("series.js", include_str!("page/series.js")),
     ("sessions.js", include_str!("page/sessions.js")),
     ("share.js", include_str!("page/share.js")),
+    ("sides.js", include_str!("page/sides.js")),
     ("stage.js", include_str!("page/stage.js")),
     ("stranded.js", include_str!("page/stranded.js")),
     ("studio.js", include_str!("page/studio.js")),

@@ -167,8 +167,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     Ok(if broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-const VIEWS: [View; 1] =
-    [View { id: "compare", module: "runs.js", name: "Comparison", session: None }];
+const VIEW: View = View { id: "compare", module: "runs.js", name: "Comparison" };
 
 /// The page of a comparison: its result, and the samples of each run.
 fn page(report: &report::Report<'_>, broken: &[&str]) -> Page {
@@ -178,9 +177,9 @@ fn page(report: &report::Report<'_>, broken: &[&str]) -> Page {
     }
     Page {
         headline: report.answer().lines().next().unwrap_or_default().to_owned(),
-        views: &VIEWS,
+        view: VIEW,
         question: Value::Null,
-        answers: vec![(html::asked("compare", None), fields.to_string())],
+        answers: vec![(html::asked("compare"), fields.to_string())],
     }
 }
 

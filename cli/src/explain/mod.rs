@@ -169,11 +169,9 @@ struct Record {
 /// The most pending pods that a page explains: each takes the time of an explanation.
 const MOST_EXPLAINED: usize = 10;
 
-const EXPLANATION: [View; 1] =
-    [View { id: "explain", module: "pod.js", name: "Explanation", session: None }];
+const EXPLANATION: View = View { id: "explain", module: "pod.js", name: "Explanation" };
 
-const PENDING: [View; 1] =
-    [View { id: "pending", module: "pending.js", name: "Pending pods", session: None }];
+const PENDING: View = View { id: "pending", module: "pending.js", name: "Pending pods" };
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     arguments.html.check()?;
@@ -218,7 +216,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
 fn page_of_pod(Record { headline, json, mut pods }: Record) -> Page {
     let question = json!({ "pod": pods.pop() });
     let answers = vec![(html::posted("explain", &question), json)];
-    Page { headline, views: &EXPLANATION, question, answers }
+    Page { headline, view: EXPLANATION, question, answers }
 }
 
 fn refusal(why: &str) -> String {
@@ -243,13 +241,13 @@ impl Inquiry<'_> {
     fn page_of_pending(self, record: Record, loaded: &Loaded) -> Page {
         let Record { headline, json, pods } = record;
         let inquiry = Inquiry { form: Form::Json, records: false, namespace: None, ..self };
-        let mut answers = vec![(html::asked("pending", None), json)];
+        let mut answers = vec![(html::asked("pending"), json)];
         // A pod without an explanation has no link.
         answers.extend(pods.into_iter().take(MOST_EXPLAINED).filter_map(|pod| {
             let explained = inquiry.named(&pod, loaded).ok()?;
             Some((html::posted("explain", &json!({ "pod": pod })), explained.text))
         }));
-        Page { headline, views: &PENDING, question: Value::Null, answers }
+        Page { headline, view: PENDING, question: Value::Null, answers }
     }
 
     /// The report: its text in each form, and its first line.

@@ -1,7 +1,7 @@
-//! `--html`: an answer as a page in one file, with the views of `portolan serve`.
+//! `--html`: an answer as a page in one file, with the view of `portolan serve`.
 //!
-//! The file has the modules of the page that its views need, joined to one script, and the answers that the API would
-//! give to the questions of these views. It loads nothing: a policy excludes all but its own script and style, which a
+//! The file has the modules of the page that its view needs, joined to one script, and the answers to the questions of
+//! this view, mostly those of the API. It loads nothing: a policy excludes all but its own script and style, which a
 //! random number marks. Texts of an input are in the answers and in the title only; `<` is escaped in both.
 
 mod modules;
@@ -30,32 +30,26 @@ pub(crate) struct HtmlFile {
 
 /// A view of a page: a module whose default export creates it.
 pub(crate) struct View {
-    /// Its id in the address.
     pub(crate) id: &'static str,
     pub(crate) module: &'static str,
-    /// Its name in the navigation and for screen readers.
+    /// Its name for screen readers.
     pub(crate) name: &'static str,
-    /// The session whose answers it shows.
-    pub(crate) session: Option<&'static str>,
 }
 
 /// A page before it is written.
 pub(crate) struct Page {
     /// The first line of the answer.
     pub(crate) headline: String,
-    pub(crate) views: &'static [View],
-    /// The body of the question that the first view asks.
+    pub(crate) view: View,
+    /// The body of the question that the view asks.
     pub(crate) question: Value,
     /// Answers in JSON, by the question: method, path and body.
     pub(crate) answers: Vec<(String, String)>,
 }
 
-/// The key of an answer without a body, of the cluster of a session.
-pub(crate) fn asked(path: &str, session: Option<&str>) -> String {
-    match session {
-        Some(session) => format!("GET api/v1/{path}?session={session}"),
-        None => format!("GET api/v1/{path}"),
-    }
+/// The key of an answer without a body.
+pub(crate) fn asked(path: &str) -> String {
+    format!("GET api/v1/{path}")
 }
 
 /// The key of an answer with a body.
@@ -92,14 +86,10 @@ impl HtmlFile {
 impl Page {
     /// The file. `command` is the command line that gave the answer.
     fn text(&self, command: &str) -> Result<String, String> {
-        let mut names = vec!["file.js"];
-        names.extend(self.views.iter().map(|view| view.module));
-        let mut script = modules::join(&names)?;
-        let create = self.views.iter().map(|view| {
-            format!("{}: {}.default", Value::from(view.id), modules::constant(view.module))
-        });
-        let create = create.collect::<Vec<_>>().join(", ");
-        script.push_str(&format!("{}.open({{ {create} }});\n", modules::constant("file.js")));
+        let module = self.view.module;
+        let mut script = modules::join(&["file.js", module])?;
+        let [frame, view] = ["file.js", module].map(modules::constant);
+        script.push_str(&format!("{frame}.open({view}.default);\n"));
         let headline = line(&self.headline);
         let nonce = nonce();
         let values = [
@@ -114,16 +104,13 @@ impl Page {
 
     /// The data of the script: the answers, and the texts around them.
     fn recorded(&self, command: &str) -> String {
-        let views = self
-            .views
-            .iter()
-            .map(|view| json!({ "view": view.id, "name": view.name, "session": view.session }));
         let about = json!({
             "headline": self.headline,
             "question": self.question,
             "command": shortened(command, LONGEST),
             "version": env!("CARGO_PKG_VERSION"),
-            "views": views.collect::<Vec<_>>(),
+            "view": self.view.id,
+            "name": self.view.name,
         });
         let answers = self.answers.iter().map(|(key, text)| format!("{}:{text}", json!(key)));
         let answers = answers.collect::<Vec<_>>().join(",");
@@ -176,9 +163,9 @@ mod tests {
         let hostile = "</script><!-- <script>\u{202e}{{nonce}}&\"";
         let page = Page {
             headline: hostile.to_owned(),
-            views: &[View { id: "audit", module: "findings.js", name: "Audit", session: None }],
+            view: View { id: "audit", module: "findings.js", name: "Audit" },
             question: Value::Null,
-            answers: vec![(asked("audit", None), json!({ "summary": hostile }).to_string())],
+            answers: vec![(asked("audit"), json!({ "summary": hostile }).to_string())],
         };
         let text = page.text(hostile).expect("a page");
         assert_eq!(text.matches("</script").count(), 2, "one for the data, one for the script");

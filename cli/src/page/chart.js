@@ -2,22 +2,14 @@
 //
 // Lines differ in their dashes, which all people see. The pointer or the arrow keys read the values of one moment.
 
-import { announce, el, fill, visible, whole } from './dom.js';
+import { announce, el, fill, svg, visible, whole } from './dom.js';
 import { round } from './clock.js';
 
-const SVG = 'http://www.w3.org/2000/svg';
 const HEIGHT = 230;
 const INNER = { left: 54, right: 12, top: 8, bottom: 26 };
 
 /** The most lines of a chart: more cannot be told apart. */
 export const LINES = 6;
-
-const svg = (name, attributes, ...children) => {
-  const element = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  element.append(...children);
-  return element;
-};
 
 /**
  * Returns a chart. `axis` is a clock, and a line is `{ name, at, values }`. `format` is the text of a value, which is a

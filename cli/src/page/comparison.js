@@ -64,7 +64,11 @@ export function difference(first, other) {
     { node, config: other.config, verdict: here },
   ]);
   const scores = ({ verdict }) => verdict?.scores ?? [];
-  const plugins = [...new Set(sides.flatMap((it) => scores(it).map(({ plugin }) => plugin)))];
+  const plugins = [
+    ...new Set(
+      sides.flatMap((it) => scores(it).flatMap(({ plugin, weighted }) => (weighted ? [plugin] : []))),
+    ),
+  ];
   const largest = Math.max(1, ...sides.flatMap((it) => scores(it).map(({ weighted }) => weighted)));
   const cell = (column) => (plugin) => {
     const { verdict } = column;

@@ -16,6 +16,14 @@ export function el(name, properties = {}, ...children) {
   return element;
 }
 
+/** Returns an element of a picture. */
+export function svg(name, attributes, ...children) {
+  const element = document.createElementNS('http://www.w3.org/2000/svg', name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  element.append(...children);
+  return element;
+}
+
 /** Replaces the children of an element. */
 export function fill(element, ...children) {
   element.replaceChildren(...present(children));
@@ -187,10 +195,10 @@ export function sized(resource, value) {
   return isBytes ? amount(value / 2 ** 30, { unit: 'GiB' }) : whole(value);
 }
 
-/** The part of an amount in the unit of the whole: 3.5 of 16 cores. */
-export function used(part, whole, resource) {
-  const scale = resource.unit === 'GiB' && whole >= 1024 ? 1024 : 1;
-  return `${short(part / scale)} of ${amount(whole, resource)}`;
+/** The part of an amount in the unit of the whole: 3.5 of 16 cores. Counts have no unit. */
+export function used(part, whole, { unit }) {
+  const scale = unit === 'GiB' && whole >= 1024 ? 1024 : 1;
+  return `${short(part / scale)} of ${amount(whole, { unit, name: '' })}`;
 }
 
 /** A share as a percentage that does not round up to full: 99.6 % of a node is not a full node. */

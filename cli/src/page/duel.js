@@ -4,12 +4,10 @@
 
 import { Latest, post } from './api.js';
 import { difference, figures } from './comparison.js';
-import { announce, answer, count, el, empty, failure, fill, percent, table, whole } from './dom.js';
+import { announce, answer, count, el, empty, failure, fill, percent, svg, table, whole } from './dom.js';
 import { go, place, session } from './route.js';
 import { brief } from './sessions.js';
 import { share } from './share.js';
-
-const SVG = 'http://www.w3.org/2000/svg';
 
 /** The bounds of the API. */
 const [LEAST, MOST] = [2, 8];
@@ -36,7 +34,7 @@ export default function create(root) {
     el('option', { value: 'all' }, 'all pods, placed anew'),
     el('option', { value: 'pending' }, 'pending pods only'),
   );
-  const price = el('input', { id: 'duel-price', placeholder: 'label with the price per hour' });
+  const price = el('input', { id: 'duel-price', placeholder: 'of the price per hour' });
   const add = el(
     'button',
     { type: 'button', onclick: () => append('').querySelector('textarea').focus() },
@@ -251,15 +249,8 @@ function line(shares, most, at, kind) {
   const all = shares.length === 1 ? [shares[0], shares[0]] : shares;
   const points = all.map((share, x) => `${(x * step).toFixed(2)},${(100 - (share * 100) / most).toFixed(2)}`);
   if (kind !== 'swatch') return svg('polyline', { points: points.join(' '), class: `curve c${at}` });
-  const box = svg('svg', { viewBox: '0 0 40 10', class: 'swatch', 'aria-hidden': 'true' });
-  box.append(svg('line', { x1: 0, x2: 40, y1: 5, y2: 5, class: `curve c${at}` }));
-  return box;
-}
-
-function svg(name, attributes) {
-  const element = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  return element;
+  const stroke = svg('line', { x1: 0, x2: 40, y1: 5, y2: 5, class: `curve c${at}` });
+  return svg('svg', { viewBox: '0 0 40 10', class: 'swatch', 'aria-hidden': 'true' }, stroke);
 }
 
 /** The shares of the fullest node, of the emptiest, and of those between. */

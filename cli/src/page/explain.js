@@ -83,7 +83,8 @@ function reasons(groups) {
       { head: 'plugin', cell: (it) => it.plugin },
       { head: 'preemption', cell: (it) => (it.code === 'Unschedulable' ? 'may help' : 'does not help') },
     ],
-    [...groups].sort((a, b) => b.nodes - a.nodes),
+    // A reason that nodes do not share with another one comes first: without it, they would accept the pod.
+    [...groups].sort((a, b) => b.alone - a.alone || b.nodes - a.nodes),
   );
 }
 
@@ -96,7 +97,7 @@ function shortfall({ resource, least, median, most }) {
         ? `${short(value / 2 ** 20)} MiB`
         : amount(value / 2 ** 30, { name: resource, unit: 'GiB' });
     }
-    return `${whole(value)} ${resource}`;
+    return whole(value);
   };
   return least === most ? text(least) : `${text(least)} to ${text(most)}, median ${text(median)}`;
 }

@@ -22,9 +22,8 @@ export function findings(found) {
         el(
           'div',
           { class: `severity ${severity}` },
-          el('h3', null, `${title}: ${whole(all.length)}`),
           table(
-            title,
+            `${title}: ${whole(all.length)}`,
             [
               { head: 'object', prose: true, cell: (it) => it.object },
               { head: 'problem', prose: true, cell: (it) => it.problem },

@@ -19,11 +19,10 @@ import {
 } from './dom.js';
 import { headroom } from './headroom.js';
 import { panel } from './node.js';
-import { recorded } from './recorded.js';
 import { go, note, place, route } from './route.js';
-import { LINKED, SELECTING, shares, Stage } from './stage.js';
+import { entry, LINKED, SELECTING, shares, Stage } from './stage.js';
 import { FREE, FULL, strand } from './stranded.js';
-import { ADDED, CORDONED, EMPTIER, FULLER, STRANDED, swatch, TAINTED } from './tiles.js';
+import { ADDED, CORDONED, EMPTIER, FULLER, states, STRANDED, TAINTED } from './tiles.js';
 
 export default function create(root, times) {
   const latest = new Latest();
@@ -77,11 +76,13 @@ export default function create(root, times) {
   const list = el('div', { hidden: true });
   const chosen = el('div', { class: 'chosen', hidden: true, role: 'group', 'aria-label': 'Selection' });
   const legend = el('ul', { class: 'legend' });
+  const use = `Drag to pan, scroll to zoom, click or Enter to open. ${SELECTING} Find nodes selects by text.`;
+  const keys = el('p', { id: 'keys', class: 'hint' }, use);
   const state = el('div');
   const { map, canvas, ...stage } = new Stage('keys', {
     describe,
     open: (node) => open(fleet.nodes[node].name),
-    select: !recorded && select,
+    select,
   });
   const body = el(
     'div',
@@ -107,17 +108,11 @@ export default function create(root, times) {
         list,
         chosen,
         legend,
-        el(
-          'p',
-          { id: 'keys', class: 'hint' },
-          recorded
-            ? 'Drag to pan, scroll to zoom. Keyboard: arrows, +, −, 0.'
-            : `Drag to pan, scroll to zoom, click or Enter to open. ${SELECTING} Find nodes selects by text.`,
-        ),
+        keys,
       ),
       side,
     ),
-    !recorded && headroom(),
+    headroom(),
   );
   root.append(state, body);
   side.addEventListener('keydown', ({ key }) => key === 'Escape' && close());
@@ -127,9 +122,8 @@ export default function create(root, times) {
     loaded = place();
     if (!fleet) fill(state, loading('Loading the nodes…'));
     try {
-      const [next, found] = (await latest.run(async (signal) =>
-        Promise.all([get('nodes', { signal }), differ()]),
-      )) ?? [];
+      const [next, found] =
+        (await latest.run(async (signal) => Promise.all([get('nodes', { signal }), differ()]))) ?? [];
       if (!next) return;
       difference = found;
       fleet = next;
@@ -158,11 +152,7 @@ export default function create(root, times) {
     );
     by.value = resources.some((it) => it.name === value) ? value : resources[0]?.name;
     const waste = strand(fleet);
-    fleet.flags = Uint8Array.from(
-      nodes,
-      (it, at) =>
-        (it.is_cordoned ? CORDONED : 0) | (tainted(it) ? TAINTED : 0) | (waste.nodes.has(at) ? STRANDED : 0),
-    );
+    fleet.flags = Uint8Array.from(nodes, (it, at) => states(it) | (waste.nodes.has(at) ? STRANDED : 0));
     map.set(nodes, resources, fleet.flags);
     fleet.states = fleet.flags;
     selected = new Set(kept.map((name) => index.get(name)).filter((at) => at !== undefined));
@@ -231,14 +221,9 @@ export default function create(root, times) {
   }
 
   function explain() {
-    const entry = (what, text) => {
-      const picture = el('canvas', { 'aria-hidden': 'true' });
-      swatch(picture, what);
-      return el('li', null, picture, text);
-    };
     fill(
       legend,
-      entry('levels', 'empty to full'),
+      entry('levels', '0 to 100 % requested'),
       entry('over', 'over 100 %'),
       entry('none', 'without the resource'),
       entry(STRANDED, 'stranded'),
@@ -256,13 +241,13 @@ export default function create(root, times) {
     matches = text ? new Set(fleet.nodes.flatMap((it, at) => (isMatch(it) ? [at] : []))) : null;
     map.match(matches ?? fleet.changed);
     found.textContent = matches ? `${whole(matches.size)} of ${count(fleet.nodes.length, 'node')}` : '';
-    pick.hidden = recorded !== null || !matches?.size;
+    pick.hidden = !matches?.size;
     arrange();
   }
 
   /** Shows the table or the map. The table is built only if it is shown. */
   function arrange() {
-    stage.element.hidden = legend.hidden = asTable.checked;
+    stage.element.hidden = legend.hidden = keys.hidden = asTable.checked;
     list.hidden = !asTable.checked;
     if (!asTable.checked || !fleet) return;
     const resource = resourceAt();
@@ -276,7 +261,7 @@ export default function create(root, times) {
       table(
         `Nodes, the fullest by ${by.value} first`,
         [
-          !recorded && {
+          {
             head: el('span', { class: 'quiet' }, 'Select'),
             cell: (it) =>
               el('input', {
@@ -289,9 +274,7 @@ export default function create(root, times) {
           {
             head: 'node',
             cell: (it) =>
-              recorded
-                ? it.name
-                : el('button', { type: 'button', class: 'link', onclick: () => open(it.name) }, it.name),
+              el('button', { type: 'button', class: 'link', onclick: () => open(it.name) }, it.name),
           },
           { head: 'zone', cell: (it) => it.zone },
           { head: 'pool', cell: (it) => it.pool },
@@ -304,14 +287,14 @@ export default function create(root, times) {
               number: true,
               cell: (it) => (it.allocatable[at] > 0 ? percent(it.requested[at] / it.allocatable[at]) : ''),
             })),
-          { head: 'state', cell: (it) => states(it, fleet.flags[index.get(it.name)]).join(', ') },
-        ].filter(Boolean),
+          { head: 'state', cell: (it) => words(it, fleet.flags[index.get(it.name)]).join(', ') },
+        ],
         rows,
       ),
     );
   }
 
-  function states(node, flags) {
+  function words(node, flags) {
     const changes = [flags & ADDED && 'added', flags & FULLER && 'fuller', flags & EMPTIER && 'emptier'];
     const states = [flags & STRANDED && 'stranded', node.is_cordoned && 'cordoned'];
     return [...changes, ...states, ...node.taints].filter(Boolean);
@@ -319,14 +302,13 @@ export default function create(root, times) {
 
   function describe(node) {
     const it = fleet.nodes[node];
-    const more = states(it, fleet.flags[node]);
+    const more = words(it, fleet.flags[node]);
     if (selected.has(node)) more.push('selected');
     return { name: it.name, words: [it.zone, it.pool], pairs: shares(it, fleet.resources), more };
   }
 
   /** Opens the panel of a node. The focus moves to it, and back to the map when it is closed. */
   function open(name) {
-    if (recorded) return; // A file does not have the pods of each node.
     go('fleet', { ...route().params, node: name });
     side.hidden = false;
     side.focus({ preventScroll: true });
@@ -339,7 +321,6 @@ export default function create(root, times) {
 
   /** Adds nodes to the selection; with `isToggle`, removes those that are in it. */
   function select(nodes, isToggle = false) {
-    if (recorded) return; // Only questions use a selection.
     for (const node of nodes) {
       if (isToggle && selected.has(node)) selected.delete(node);
       else selected.add(node);
@@ -396,7 +377,10 @@ export default function create(root, times) {
       map.opened(node);
       side.hidden = !next.node;
       if (next.node) {
-        panel(side, next.node, close);
+        // On a narrow screen the panel is below the map.
+        const isBelow = () => side.getBoundingClientRect().top > innerHeight * 0.6;
+        const isOther = before.node !== next.node;
+        panel(side, next.node, close).then(() => isOther && isBelow() && side.scrollIntoView());
         if (node >= 0) map.reveal(node);
       }
     };
@@ -416,12 +400,4 @@ export default function create(root, times) {
   }
 
   return { show, refresh };
-}
-
-/** Whether the node has another taint than the one that every cordoned node has. */
-function tainted({ is_cordoned: isCordoned, taints }) {
-  return (
-    taints.length >
-    (isCordoned && taints.some((it) => it.startsWith('node.kubernetes.io/unschedulable')) ? 1 : 0)
-  );
 }

@@ -8,7 +8,7 @@ const ZONE = 24;
 const POOL = 18;
 const GAP = 14; // Space between pools.
 const NARROWEST = 92; // A pool is at least so wide that its heading can be read.
-const LARGEST = 116;
+const LARGEST = 150;
 const SMALLEST = 3;
 
 /** Groups the nodes by zone and pool, in the order of their names; nodes without the label come last. */

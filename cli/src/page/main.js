@@ -34,6 +34,7 @@ function open() {
     link.href = href(link.dataset.view);
     if (link.dataset.view === view) link.setAttribute('aria-current', 'page');
     else link.removeAttribute('aria-current');
+    if (link.dataset.view === view) link.parentElement.scrollLeft = link.offsetLeft - innerWidth / 2;
   }
   times.show();
   if (now !== last.place) {

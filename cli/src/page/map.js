@@ -15,6 +15,7 @@ export class FleetMap {
   #context;
   #on;
   #nodes = [];
+  #domain = ''; // The end of all names, which tiles leave out.
   #resources = [];
   #zones = [];
   #plan = null;
@@ -41,7 +42,7 @@ export class FleetMap {
 
   /**
    * `on` has `hover(node, point, isKeyboard)`, `open(node)` and `select(nodes, isToggle)`, each with indexes of nodes, and
-   * `isSelecting()`: whether a drag selects.
+   * `isSelecting()`: whether a drag selects. `moved(camera)` is optional.
    */
   constructor(canvas, on) {
     this.#canvas = canvas;
@@ -65,6 +66,9 @@ export class FleetMap {
     const isSame = nodes.length === this.#nodes.length && nodes.every(isInPlace);
     [this.#nodes, this.#resources, this.#flags] = [nodes, resources, flags];
     if (!isSame || !this.#plan) {
+      const [{ name } = { name: '' }] = nodes;
+      const ends = [...name.matchAll(/\.(?=[a-z])/gi)].map(({ index }) => name.slice(index));
+      this.#domain = ends.find((end) => nodes.every((it) => it.name.endsWith(end))) ?? '';
       this.#zones = group(nodes);
       this.#cursor = -1;
       this.#hover = -1;
@@ -104,6 +108,20 @@ export class FleetMap {
   opened(node) {
     this.#opened = node;
     this.#outline();
+  }
+
+  /** Outlines a node as if it were hovered; -1 is none. */
+  point(node) {
+    this.#hover = node;
+    this.#outline();
+  }
+
+  /** Takes the camera of another map of the same size. */
+  follow(camera) {
+    if (Object.keys(camera).every((key) => camera[key] === this.#camera[key])) return;
+    this.#camera = { ...camera };
+    this.#isHome = camera.scale === this.#smallest();
+    this.draw();
   }
 
   /** Moves a node into the middle if it is out of view. */
@@ -254,6 +272,7 @@ export class FleetMap {
     this.#context.drawImage(this.#base, 0, 0);
     this.#headings(this.#context);
     this.#outlines();
+    this.#on.moved?.(this.#camera);
   }
 
   /** Draws the tiles of a part of the canvas. */
@@ -359,7 +378,11 @@ export class FleetMap {
     context.textBaseline = 'middle';
     context.fillStyle = colors.ink;
     context.fillText(
-      this.#end(context, visible(name), side - 2 * pad - 6 * ratio),
+      this.#end(
+        context,
+        visible(name.slice(0, name.length - this.#domain.length)),
+        side - 2 * pad - 6 * ratio,
+      ),
       left + pad,
       top + 11 * ratio,
     );

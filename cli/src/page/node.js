@@ -53,30 +53,9 @@ export function panel(box, name, close, isRefresh = false) {
         el(
           'div',
           { class: 'tools' },
-          el(
-            'button',
-            {
-              type: 'button',
-              onclick: () => go('what-if', { draft: JSON.stringify({ drain: [node.name] }) }),
-            },
-            'Drain…',
-          ),
-          el(
-            'button',
-            {
-              type: 'button',
-              onclick: () => go('what-if', { draft: JSON.stringify({ fail_node: [node.name] }) }),
-            },
-            'Fail…',
-          ),
-          el(
-            'button',
-            {
-              type: 'button',
-              onclick: () => go('what-if', { draft: JSON.stringify({ add: [`1x${node.name}`] }) }),
-            },
-            'Add a copy…',
-          ),
+          asks('Drain…', { drain: [node.name] }),
+          asks('Fail…', { fail_node: [node.name] }),
+          asks('Add a copy…', { add: [`1x${node.name}`] }),
         ),
         node.list.length === 0
           ? el('p', null, 'No pods.')
@@ -84,7 +63,11 @@ export function panel(box, name, close, isRefresh = false) {
               'Pods of the node',
               [
                 { head: 'pod', cell: (it) => [link(it.pod), details(it)] },
-                { head: 'priority', number: true, cell: (it) => whole(it.priority) },
+                node.list.some((it) => it.priority) && {
+                  head: 'priority',
+                  number: true,
+                  cell: (it) => whole(it.priority),
+                },
                 ...rows
                   .filter(({ it }) => it.name !== 'pods')
                   .map(({ it, at }) => ({
@@ -92,7 +75,7 @@ export function panel(box, name, close, isRefresh = false) {
                     number: true,
                     cell: (pod) => short(pod.requested[at]),
                   })),
-              ],
+              ].filter(Boolean),
               node.list,
             ),
         el(
@@ -108,6 +91,12 @@ export function panel(box, name, close, isRefresh = false) {
       ];
     },
   );
+}
+
+/** The button that opens the form with a question. */
+function asks(text, draft) {
+  const onclick = () => go('what-if', { draft: JSON.stringify(draft) });
+  return el('button', { type: 'button', onclick }, text);
 }
 
 function link(pod) {

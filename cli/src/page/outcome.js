@@ -26,17 +26,18 @@ const MOVES = [
   { key: 'removed', title: 'Removed', columns: [pod, from] },
 ];
 
-/** Returns the nodes of an answer to a question. */
-export function outcome(answer, question) {
+/** Returns the nodes of an answer to a question. `sides` shows the nodes of the cluster in place of their balance. */
+export function outcome(answer, question, sides) {
   return [
     el('p', { class: `headline ${answer.ok ? 'good' : 'bad'}` }, answer.headline),
     figures(answer),
+    sides,
     answer.upgrade && upgrade(answer),
     answer.budgets.length > 0 && budgets(answer.budgets),
     answer.consolidate && consolidation(answer.consolidate),
     answer.each && failures(answer.each, 'Failures, the worst first', { isLossAccepted: question.force }),
     CAUSES.map((part) => rows(part, answer[part.key] ?? [])),
-    balance(answer),
+    !sides && balance(answer),
     MOVES.map((part) => rows(part, answer[part.key] ?? [])),
     answer.scaled.length > 0 &&
       table(
@@ -155,8 +156,8 @@ function rows({ key, title, columns, isBad }, all) {
       el(
         'details',
         null,
-        el('summary', null, `${title} without the change, too: ${count(others.length, 'pod')}`),
-        show(`${title} without the change, too`, others),
+        el('summary', null, `${title}, also without the change: ${count(others.length, 'pod')}`),
+        show(`${title}, also without the change`, others),
       ),
   ];
 }
@@ -171,19 +172,24 @@ export function byCause(rows) {
   return [...found.values()].sort((a, b) => b.length - a.length);
 }
 
-/** The nodes that gain or lose pods, as bars to the right and to the left. */
-function balance(answer) {
-  // A pod may be in several parts, such as preempted and then placed; it counts once.
-  const moves = new Map();
+/** The nodes of each pod before and after. A pod may be in several parts, such as preempted and then placed. */
+export function moves(answer) {
+  const found = new Map();
   for (const key of ['placed', 'unplaced', 'lost', 'removed', 'preempted']) {
     for (const { pod, from, to, without_change: isCommon } of answer[key]) {
-      const known = moves.get(pod);
-      if (!isCommon) moves.set(pod, { from: known?.from ?? from, to: known?.to ?? to });
+      const known = found.get(pod);
+      found.set(pod, { from: known?.from ?? from, to: known?.to ?? to, isCommon });
     }
   }
+  return found;
+}
+
+/** The nodes that gain or lose pods, as bars to the right and to the left. */
+function balance(answer) {
   const change = new Map();
   const add = (name, number) => name && change.set(name, (change.get(name) ?? 0) + number);
-  for (const { from, to } of moves.values()) {
+  for (const { from, to, isCommon } of moves(answer).values()) {
+    if (isCommon) continue;
     add(from, -1);
     add(to, 1);
   }

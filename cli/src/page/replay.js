@@ -1,7 +1,8 @@
 // The view of a file with a replay: charts over its time, then its figures.
 
 import { get } from './api.js';
-import { count, el, percent, short, sized, table, whole } from './dom.js';
+import { part } from './comparison.js';
+import { count, el, short, sized, table, whole } from './dom.js';
 import { recorded } from './recorded.js';
 import { single } from './series.js';
 import { view } from './share.js';
@@ -26,12 +27,12 @@ export default function create(root) {
 
 /** A replay with times has a peak and a mean, since the cluster may be empty at its end. */
 function usage({ utilization, duration_s: duration }) {
-  const part = (value, { allocatable }) => percent(allocatable > 0 ? value / allocatable : 0);
+  const share = (value, { allocatable }) => part(allocatable > 0 ? (100 * value) / allocatable : 0);
   const of = (head, value) => ({
     head,
     number: true,
     cell: ([resource, it]) => [
-      part(value(it), it),
+      share(value(it), it),
       el('small', { class: 'below' }, sized(resource, value(it))),
     ],
   });
@@ -69,7 +70,7 @@ function figures(found) {
   const rows = [
     ['nodes', whole(found.nodes)],
     ['pods', whole(found.pods)],
-    ['placed', `${whole(found.placed)} (${percent(found.placed / Math.max(1, found.pods))})`],
+    ['placed', `${whole(found.placed)} (${part((100 * found.placed) / Math.max(1, found.pods))})`],
     ['failed', whole(found.failed)],
     found.preempted !== null && ['preempted and requeued', whole(found.preempted)],
     waits && [

@@ -1,16 +1,17 @@
-// The view of a file that answers a what-if question.
+// The view of a file that answers a what-if question, with the nodes before and after the change.
 
-import { post } from './api.js';
+import { get, post } from './api.js';
 import { outcome } from './outcome.js';
 import { recorded } from './recorded.js';
 import { view } from './share.js';
+import { sides } from './sides.js';
 
 export default function create(root) {
   const { question } = recorded.about;
-  return view(
-    root,
-    'what-if',
-    () => post('what-if', question),
-    (found) => outcome(found, question),
-  );
+  let clusters;
+  const ask = async () => {
+    clusters = await Promise.all([get('nodes/before'), get('nodes/after')]);
+    return post('what-if', question);
+  };
+  return view(root, 'what-if', ask, (found) => outcome(found, question, sides(found, ...clusters)));
 }

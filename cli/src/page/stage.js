@@ -2,6 +2,7 @@
 
 import { amount, announce, brief, el, fill, percent } from './dom.js';
 import { FleetMap } from './map.js';
+import { swatch } from './tiles.js';
 
 /** The largest selection that is kept in the address. */
 export const LINKED = 60;
@@ -24,6 +25,13 @@ export const shares = ({ requested, allocatable }, resources) =>
       : [],
   );
 
+/** An entry of a legend: a swatch and its meaning. */
+export function entry(what, text) {
+  const picture = el('canvas', { 'aria-hidden': 'true' });
+  swatch(picture, what);
+  return el('li', null, picture, text);
+}
+
 export class Stage {
   #describe;
   #tip = el('div', { class: 'tip', hidden: true });
@@ -32,9 +40,10 @@ export class Stage {
   /**
    * `describe(node)` returns `{ name, words, pairs, more }` of a node: the tip shows all but the words, and a screen
    * reader reads all. `open(node)` and `select(nodes, isToggle)` are called for what a person does; without `select`,
-   * nothing is selected. `keys` is the id of the text that describes the use.
+   * nothing is selected. `hovered(node)` and `moved(camera)` tell another map. `keys` is the id of the text that
+   * describes the use.
    */
-  constructor(keys, { describe, open, select }) {
+  constructor(keys, { describe, open, select, hovered, moved }) {
     this.#describe = describe;
     this.canvas = el('canvas', { tabindex: 0, role: 'application', 'aria-describedby': keys });
     this.#select =
@@ -50,7 +59,11 @@ export class Stage {
         'Select',
       );
     this.map = new FleetMap(this.canvas, {
-      hover: (node, at, isKeyboard) => this.#hover(node, at, isKeyboard),
+      hover: (node, at, isKeyboard) => {
+        this.#hover(node, at, isKeyboard);
+        hovered?.(node);
+      },
+      moved,
       open,
       select: select || (() => {}),
       isSelecting: () => this.#isSelecting(),

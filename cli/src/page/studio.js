@@ -3,7 +3,7 @@
 // A question that is asked is in the address (`ask`), a question that is only filled in as well (`draft`).
 
 import { get, Latest, post } from './api.js';
-import { announce, answer, el, empty, failure, fill } from './dom.js';
+import { announce, answer, el, empty, failure, fill, whole } from './dom.js';
 import { outcome } from './outcome.js';
 import { inWords, Question } from './question.js';
 import { picker } from './picker.js';
@@ -66,16 +66,18 @@ export default function create(root) {
           { type: 'button', onclick: () => hold(question, keep, state) },
           'Keep as a session',
         );
+        const [headline, ...rest] = outcome(found, question);
         return [
           el('h2', null, inWords(question)),
+          headline,
           el(
             'p',
             { class: 'hint' },
-            session() ? `On session ${brief(session())}.` : `On generation ${found.generation}.`,
+            session() ? `On session ${brief(session())}.` : `On generation ${whole(found.generation)}.`,
           ),
           el('div', { class: 'tools' }, keep, share('what-if', found)),
           state,
-          outcome(found, question),
+          rest,
         ];
       },
     );

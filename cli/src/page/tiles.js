@@ -10,6 +10,12 @@ export const STRANDED = 4;
 export const ADDED = 8;
 export const FULLER = 16;
 export const EMPTIER = 32;
+export const REMOVED = 64;
+
+/** The flags of the state of a node. Every cordoned node has a taint, which is no mark of its own. */
+export const states = ({ is_cordoned: isCordoned, taints }) =>
+  (isCordoned ? CORDONED : 0) |
+  (taints.some((it) => !(isCordoned && it.startsWith('node.kubernetes.io/unschedulable'))) ? TAINTED : 0);
 
 export const STEPS = 10; // Colours from empty to full.
 export const OVER = STEPS; // Requests exceed the allocatable amount.
@@ -89,10 +95,11 @@ export function marks(context, colors, ratio, side, tiles) {
     }
     context.stroke();
   }
-  for (const flag of [ADDED, FULLER, EMPTIER]) sign(context, colors, ratio, side, flag, having(flag));
+  for (const flag of [ADDED, FULLER, EMPTIER, REMOVED])
+    sign(context, colors, ratio, side, flag, having(flag));
 }
 
-/** A sign in the middle of tiles: a plus, or a triangle that points up or down. */
+/** A sign in the middle of tiles: a plus or minus, or a triangle that points up or down. */
 function sign(context, colors, ratio, side, flag, tiles) {
   const size = Math.max(3 * ratio, Math.min(side * 0.5, 16 * ratio)) / 2;
   const [arm, edge] = [size * 0.36, Math.max(1, size * 0.3)];
@@ -104,9 +111,9 @@ function sign(context, colors, ratio, side, flag, tiles) {
     context.beginPath();
     for (const [, left, top] of tiles) {
       const [x, y, reach] = [left + side / 2, top + side / 2, size + more];
-      if (flag === ADDED) {
+      if (flag === ADDED || flag === REMOVED) {
         context.rect(x - reach, y - arm - more, 2 * reach, 2 * (arm + more));
-        context.rect(x - arm - more, y - reach, 2 * (arm + more), 2 * reach);
+        if (flag === ADDED) context.rect(x - arm - more, y - reach, 2 * (arm + more), 2 * reach);
       } else {
         const tip = flag === FULLER ? -1 : 1;
         context.moveTo(x, y + tip * reach);

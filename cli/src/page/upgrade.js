@@ -3,9 +3,7 @@
 // The simulation knows the order of evictions, not their duration; a unit of the axis is one eviction or one wait for a
 // budget. The numbers are also columns, so that the chart is not the only form.
 
-import { count, el, LISTED, rest, table, whole } from './dom.js';
-
-const SVG = 'http://www.w3.org/2000/svg';
+import { count, el, LISTED, rest, svg, table, whole } from './dom.js';
 
 /** Returns the chart of an answer with an upgrade. */
 export function upgrade({ upgrade: { steps, nodes, failed_step: failed } }) {
@@ -24,12 +22,12 @@ export function upgrade({ upgrade: { steps, nodes, failed_step: failed } }) {
     el(
       'p',
       null,
-      `${count(nodes, 'node')} in ${count(steps.length, 'step')}`,
-      failed !== null && failed !== undefined && `; the upgrade hangs in step ${failed}`,
-      '. ',
+      count(nodes, 'node'),
+      failed ? `; the upgrade hangs in step ${whole(failed)}.` : ` in ${count(steps.length, 'step')}.`,
       el('span', { class: 'key evicted' }, 'evicted'),
       el('span', { class: 'key waits' }, 'wait for a budget'),
       el('span', { class: 'key blocked' }, 'blocked'),
+      el('small', { class: 'below' }, 'Lengths count evictions and waits, not time.'),
     ),
     table(
       'Steps of the upgrade',
@@ -53,22 +51,10 @@ export function upgrade({ upgrade: { steps, nodes, failed_step: failed } }) {
 }
 
 function bars({ evicted, waits, blocked }, from, total) {
-  const picture = document.createElementNS(SVG, 'svg');
-  picture.setAttribute('viewBox', `0 0 ${total} 10`);
-  picture.setAttribute('preserveAspectRatio', 'none');
-  picture.setAttribute('aria-hidden', 'true');
-  let at = from;
-  const add = (kind, length) => {
-    if (!length) return;
-    const rect = document.createElementNS(SVG, 'rect');
-    for (const [key, value] of Object.entries({ x: at, y: 0, width: length, height: 10, class: kind }))
-      rect.setAttribute(key, value);
-    picture.append(rect);
-    at += length;
-  };
-  add('evicted', evicted);
-  add('waits', waits);
-  add('blocked', blocked);
-  if (at === from) add('idle', 1);
-  return picture;
+  const parts = evicted + waits + blocked ? { evicted, waits, blocked } : { idle: 1 };
+  let x = from;
+  const bar = ([kind, width]) =>
+    svg('rect', { x: (x += width) - width, y: 0, width, height: 10, class: kind });
+  const shape = { viewBox: `0 0 ${total} 10`, preserveAspectRatio: 'none', 'aria-hidden': 'true' };
+  return svg('svg', shape, ...Object.entries(parts).map(bar));
 }

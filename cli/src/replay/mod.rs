@@ -224,8 +224,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     Ok(ExitCode::SUCCESS)
 }
 
-const VIEWS: [View; 1] =
-    [View { id: "replay", module: "replay.js", name: "Replay", session: None }];
+const VIEW: View = View { id: "replay", module: "replay.js", name: "Replay" };
 
 /// The page of a replay: its result, and its samples.
 fn page(workload: &Workload, outcome: &run::Outcome) -> Page {
@@ -233,9 +232,9 @@ fn page(workload: &Workload, outcome: &run::Outcome) -> Page {
     fields["series"] = outcome.series().into();
     Page {
         headline: report::summary(outcome),
-        views: &VIEWS,
+        view: VIEW,
         question: Value::Null,
-        answers: vec![(html::asked("replay", None), fields.to_string())],
+        answers: vec![(html::asked("replay"), fields.to_string())],
     }
 }
 

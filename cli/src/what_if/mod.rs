@@ -107,14 +107,7 @@ type Blocked = (Pod, Name, Stays);
 /// Maximum number of pods or nodes that an option adds.
 pub(crate) const MOST: usize = 1_000_000;
 
-/// The id of the session with the cluster after the change, in a page.
-const AFTER: &str = "after";
-
-const VIEWS: [View; 3] = [
-    View { id: "what-if", module: "result.js", name: "Answer", session: None },
-    View { id: "fleet", module: "fleet.js", name: "Nodes before", session: None },
-    View { id: "fleet", module: "fleet.js", name: "Nodes after", session: Some(AFTER) },
-];
+const VIEW: View = View { id: "what-if", module: "result.js", name: "Answer" };
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     arguments.html.check()?;
@@ -145,11 +138,11 @@ fn page(arguments: &Arguments, answer: &answer::Answer, clusters: &[Arc<Snapshot
     fields["headline"] = json!(answer.headline());
     Page {
         headline: answer.headline(),
-        views: &VIEWS,
+        view: VIEW,
         answers: vec![
             (html::posted("what-if", &question), fields.to_string()),
-            (html::asked("nodes", None), nodes(before)),
-            (html::asked("nodes", Some(AFTER)), nodes(after)),
+            (html::asked("nodes/before"), nodes(before)),
+            (html::asked("nodes/after"), nodes(after)),
         ],
         question,
     }

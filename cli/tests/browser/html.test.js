@@ -137,28 +137,81 @@ test('the largest groups of many pending pods have links', async () => {
   });
 });
 
-test('a change shows the nodes before and after it', () =>
-  visit(written.drain.address, '', {}, async (page, check) => {
-    await page.getByRole('link', { name: 'Nodes before' }).click();
-    const map = page.getByRole('application', { name: /Map of 5 nodes/ });
-    await map.waitFor();
+/** Pods of a controller, which are created again, one on each node. */
+const owned = () => {
+  const metadata = { name: 'web', namespace: 'default', uid: 'web' };
+  const template = { metadata: { labels: { app: 'web' } }, spec: pod('web').spec };
+  const owner = { apiVersion: 'apps/v1', kind: 'ReplicaSet', name: 'web', uid: 'web', controller: true };
+  const pods = [0, 1, 2].map((at) => pod(`web-${at}`, `n${at}`, { cpu: '4', labels: { app: 'web' } }));
+  for (const it of pods) it.metadata.ownerReferences = [owner];
+  const selector = { matchLabels: { app: 'web' } };
+  const spec = { replicas: 3, selector, template };
+  return [
+    node('n0'),
+    node('n1', { cpu: '4' }),
+    node('n2'),
+    { apiVersion: 'apps/v1', kind: 'ReplicaSet', metadata, spec },
+    ...pods,
+  ];
+};
+
+test('a change shows the nodes before and after it', async () => {
+  const { address } = await (await pages({ 'owned.json': owned() }))('what-if', '-f', 'owned.json', '--drain', 'n0');
+  await visit(address, '', {}, async (page, check) => {
+    const [before, after] = ['Before', 'After'].map((side) =>
+      page.getByRole('application', { name: `${side}: 3 nodes` }),
+    );
     await settle(page);
-    const before = await picture(map);
-    await page.getByRole('link', { name: 'Nodes after' }).click();
-    await page.getByRole('heading', { name: 'Nodes after' }).waitFor({ state: 'attached' });
-    await settle(page);
-    assert.notEqual(await picture(map), before, 'the map changes');
-    await map.click({ position: { x: 40, y: 60 } });
-    assert.equal(await page.getByRole('complementary').count(), 0, 'a file has no panel of a node');
-    await check('html-nodes-after');
-    await page.getByRole('checkbox', { name: 'Table' }).check();
-    const row = page.getByRole('row', { name: /general-0/ });
-    assert.match(await row.textContent(), /cordoned/);
-    await page.getByRole('link', { name: 'Nodes before' }).click();
-    await page.getByText('Nodes before').first().waitFor();
-    await settle(page);
-    assert.doesNotMatch(await row.textContent(), /cordoned/, 'the table stays and shows the other cluster');
-    await check('html-nodes-before');
+    const [left, right] = [await before.boundingBox(), await after.boundingBox()];
+    assert.ok(left.y === right.y && left.x + left.width < right.x, 'side by side');
+    await page.getByText('After: 3 nodes, 33 % of cpu requested').waitFor();
+    const row = (name) => page.getByRole('row', { name });
+    assert.match(await row(/^n0/).textContent(), /^n0cordoned25 % → 0 %1 → 0default\/web-0 → n2$/);
+    assert.match(await row(/^n2/).textContent(), /^n225 % → 50 %1 → 2default\/web-0 from n0$/);
+    assert.equal(await row(/^n1/).count(), 0, 'it does not change');
+    assert.equal(await page.getByText('Nodes that lose and gain').count(), 0, 'the maps show it');
+    // A node that is pointed at, and a move, are shown on both maps.
+    const shown = () => Promise.all([before, after].map(picture));
+    const differs = async (old, what) => {
+      await settle(page);
+      const next = await shown();
+      assert.ok(next[0] !== old[0] && next[1] !== old[1], what);
+      return next;
+    };
+    const still = await shown();
+    await before.hover({ position: { x: 40, y: 60 } });
+    await page.locator('.tip:visible').getByText('default/web-0 → n2').waitFor();
+    const pointed = await differs(still, 'both outline the node');
+    await before.press('+');
+    await differs(pointed, 'both are zoomed');
+    await before.press('0');
+    await after.click({ position: { x: 40, y: 60 } });
+    await page.getByRole('table', { name: 'Changes of n0' }).waitFor();
+    assert.equal(await row(/^n2/).count(), 0);
+    await after.press('Enter');
+    await page.getByRole('table', { name: 'Changed nodes' }).waitFor();
+    const cpu = await shown();
+    await page.getByLabel('Fill by').selectOption('memory');
+    await differs(cpu, 'both are filled by memory');
+    await row(/^n0/).getByText('3 % → 0 %').waitFor();
+    await check('html-before-and-after');
+  });
+});
+
+test('the maps of a narrow window are one below the other', () =>
+  visit(written.upgrade.address, '', { size: NARROW }, async (page) => {
+    const [before, after] = await Promise.all(
+      [/Before: 5 nodes/, /After/].map((name) => page.getByRole('application', { name }).boundingBox()),
+    );
+    assert.ok(before.x === after.x && before.y + before.height < after.y);
+    await page.getByRole('row', { name: /^general-0 removed/ }).waitFor();
+    await page.getByRole('row', { name: /^general-0-upgraded added/ }).waitFor();
+  }));
+
+test('an answer that changes no node has no maps', () =>
+  visit(written.each.address, '', {}, async (page) => {
+    await headline(page).waitFor();
+    assert.equal(await page.getByRole('application').count(), 0);
   }));
 
 test('an upgrade and failures are drawn as in the page of a server', async () => {
@@ -243,22 +296,20 @@ test('hostile names are text', async () => {
   ];
   for (const [words, name] of commands) {
     const { address } = await hostiles(...words);
-    for (const fragment of words[0] === 'what-if' ? ['', '#/fleet?table=1&session=after'] : ['']) {
-      await visit(address, fragment, {}, async (page, check) => {
-        await shown(page).waitFor();
-        await settle(page);
-        const text = await page.evaluate(() => document.body.textContent);
-        if (!fragment) assert.ok(text.includes(name), `${words.join(' ')}: ${name}`);
-        const rest = await page.evaluate(() => {
-          document.querySelector('#recorded').remove();
-          return document.body.innerText + document.title;
-        });
-        assert.doesNotMatch(rest, /[\u200e\u200f\u202a-\u202e\u2066-\u2069]/);
-        assert.equal(await page.locator('img, iframe, [onerror], [onmouseover]').count(), 0);
-        await check(`html-hostile-${words[0]}`);
-        assert.equal(await page.evaluate(() => globalThis.isHacked), undefined);
+    await visit(address, '', {}, async (page, check) => {
+      await shown(page).waitFor();
+      await settle(page);
+      const text = await page.evaluate(() => document.body.textContent);
+      assert.ok(text.includes(name), `${words.join(' ')}: ${name}`);
+      const rest = await page.evaluate(() => {
+        document.querySelector('#recorded').remove();
+        return document.body.innerText + document.title;
       });
-    }
+      assert.doesNotMatch(rest, /[\u200e\u200f\u202a-\u202e\u2066-\u2069]/);
+      assert.equal(await page.locator('img, iframe, [onerror], [onmouseover]').count(), 0);
+      await check(`html-hostile-${words[0]}`);
+      assert.equal(await page.evaluate(() => globalThis.isHacked), undefined);
+    });
   }
 });
 

@@ -56,8 +56,7 @@ pub(crate) struct Arguments {
     godel: cluster::Godel,
 }
 
-const VIEWS: [View; 1] =
-    [View { id: "audit", module: "findings.js", name: "Audit", session: None }];
+const VIEW: View = View { id: "audit", module: "findings.js", name: "Audit" };
 
 /// The lowest severity that is a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -98,9 +97,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     drop(bar);
     arguments.html.write(arguments.html.is_wanted().then(|| Page {
         headline: summary(&audit),
-        views: &VIEWS,
+        view: VIEW,
         question: Value::Null,
-        answers: vec![(html::asked("audit", None), json(&audit).to_string())],
+        answers: vec![(html::asked("audit"), json(&audit).to_string())],
     }))?;
     print(&match arguments.output {
         Output::Table => table(&audit),
