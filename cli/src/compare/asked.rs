@@ -1,5 +1,6 @@
 //! A comparison that a client of `portolan serve` asks for.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -11,7 +12,7 @@ use serde_json::{Map, Value};
 use super::prices::PriceOptions;
 use super::report::Report;
 use super::shapes::Shapes;
-use super::{Entrant, Run, Setting};
+use super::{Entrant, Run, SEEDS, Setting};
 use crate::cluster::Godel;
 use crate::error::CommandError;
 use crate::policy::{Reading, Rules, Text};
@@ -21,10 +22,11 @@ use crate::replay::{Pods, Source, Workload};
 const CONFIGS: std::ops::RangeInclusive<usize> = 2..=8;
 
 /// The configurations, and how they are compared. The fields of its JSON form are the options of `portolan compare`,
-/// with the texts of the configurations.
+/// with the texts of the configurations and with the prices themselves.
 pub(crate) struct Contest {
     entrants: Vec<Entrant>,
     pub(crate) pods: Pods,
+    seeds: u16,
     prices: PriceOptions,
 }
 
@@ -40,6 +42,13 @@ struct Fields {
     ignore_extenders: bool,
     pool_label: Option<String>,
     price_label: Option<String>,
+    prices: Option<HashMap<String, f64>>,
+    #[serde(default = "one")]
+    seeds: u16,
+}
+
+fn one() -> u16 {
+    1
 }
 
 impl Contest {
@@ -47,7 +56,7 @@ impl Contest {
     ///
     /// # Errors
     ///
-    /// A field is unknown or of another type, or there are too few or too many configurations.
+    /// A field is unknown or of another type, a number is out of its range, or there are two sources of prices.
     pub(crate) fn from_json(fields: Map<String, Value>) -> Result<Contest, String> {
         let fields =
             serde_json::from_value(Value::Object(fields)).map_err(|error| error.to_string());
@@ -58,18 +67,23 @@ impl Contest {
             ignore_extenders,
             pool_label,
             price_label,
+            prices,
+            seeds,
         } = fields?;
         if !CONFIGS.contains(&configs.len()) {
             let (least, most) = CONFIGS.into_inner();
             return Err(format!("configs must have {least} to {most} texts"));
+        }
+        if !SEEDS.contains(&seeds.into()) {
+            return Err(format!("seeds must be {} to {}", SEEDS.start(), SEEDS.end()));
         }
         let entrants = configs.iter().enumerate().map(|(at, text)| {
             let name = format!("configuration {}", at + 1);
             let reading = Reading::ignoring(ignore_unknown_plugins, ignore_extenders);
             Entrant { config: Text::given(&name, text, reading), name }
         });
-        let prices = PriceOptions::labelled(pool_label, price_label);
-        Ok(Contest { entrants: entrants.collect(), pods, prices })
+        let prices = PriceOptions::given(pool_label, price_label, prices)?;
+        Ok(Contest { entrants: entrants.collect(), pods, seeds, prices })
     }
 
     /// Compares the configurations, as `portolan compare` does.
@@ -89,7 +103,7 @@ impl Contest {
             source: &source,
             prices: self.prices.of(&workload.nodes)?,
             pool_label: self.prices.pool_label.as_deref(),
-            seeds: 1,
+            seeds: self.seeds,
             keeps_samples: false,
             shapes: Shapes::of(&workload),
             bar: ProgressBar::hidden(),
@@ -137,7 +151,11 @@ mod tests {
             (json!({"configs": vec![""; 9]}), "configs must have 2 to 8 texts"),
             (json!({"configs": ["", 1]}), "expected a string"),
             (json!({"configs": ["", ""], "pods": "some"}), "unknown variant `some`"),
-            (json!({"configs": ["", ""], "prices": "/etc/passwd"}), "unknown field `prices`"),
+            (json!({"configs": ["", ""], "prices": "/etc/passwd"}), "expected a map"),
+            (json!({"configs": ["", ""], "prices": {"n1": -1}}), "price of \"n1\" is -1: use"),
+            (json!({"configs": ["", ""], "prices": {}, "price_label": "x"}), "exclude each other"),
+            (json!({"configs": ["", ""], "seeds": 0}), "seeds must be 1 to 1000"),
+            (json!({"configs": ["", ""], "seeds": 1001}), "seeds must be 1 to 1000"),
         ] {
             let error = contest(&fields).err().expect("refused");
             assert!(error.contains(why), "{fields}: {error}");

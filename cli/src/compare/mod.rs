@@ -35,6 +35,9 @@ pub(crate) use asked::Contest;
 use packing::Packing;
 use shapes::{Left, Shapes};
 
+/// The number of seeds.
+const SEEDS: std::ops::RangeInclusive<i64> = 1..=1000;
+
 /// Schedule one workload under several configurations, and report which one packs better.
 ///
 /// The first line compares the nodes in use, their price and the placed pods. docs/cli.md defines the figures.
@@ -54,7 +57,7 @@ pub(crate) struct Arguments {
     reading: Reading,
     /// Number of seeds: each configuration is replayed with --seed and the seeds after it, on the
     /// same workload, and the spread of the results is reported.
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(SEEDS))]
     seeds: u16,
     /// Largest number of unschedulable pods allowed for each configuration and seed.
     #[arg(long, value_name = "COUNT")]

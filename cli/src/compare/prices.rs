@@ -1,13 +1,17 @@
-//! Prices of nodes per hour, from a node label or from a file.
+//! Prices of nodes per hour, from a node label, a file or a request.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use clap::ValueHint;
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use portolan::model::{Name, Node};
 use portolan_k8s::yaml::{At, from_str};
 
 use crate::error::CommandError;
 use crate::input;
+use crate::text::shortened;
 
 /// The label that names the type of a node.
 const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
@@ -24,35 +28,61 @@ pub(crate) struct PriceOptions {
     /// File with prices per hour: a CSV file with the columns name and price, or a YAML mapping.
     ///
     /// A name is that of a node, or a value of the label of --pool-label (default: node.kubernetes.io/instance-type).
-    #[arg(long, value_name = "FILE")]
-    prices: Option<PathBuf>,
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_parser = PathBufValueParser::new().map(Prices::File),
+        value_hint = ValueHint::AnyPath
+    )]
+    prices: Option<Prices>,
+}
+
+/// Prices by the names of nodes or by the values of a label.
+#[derive(Clone)]
+enum Prices {
+    File(PathBuf),
+    /// The field `prices` of a request.
+    #[cfg(feature = "cluster")]
+    Given(HashMap<String, f64>),
 }
 
 /// Returns the price of a node.
 type PriceOf<'a> = Box<dyn Fn(&Node) -> Result<f64, CommandError> + 'a>;
 
 impl PriceOptions {
-    /// Pools and prices by node labels.
+    /// The options of a request.
+    ///
+    /// # Errors
+    ///
+    /// There are two sources of prices, or a price is negative.
     #[cfg(feature = "cluster")]
-    pub(super) fn labelled(
+    pub(super) fn given(
         pool_label: Option<String>,
         price_label: Option<String>,
-    ) -> PriceOptions {
-        PriceOptions { pool_label, price_label, prices: None }
+        prices: Option<HashMap<String, f64>>,
+    ) -> Result<PriceOptions, String> {
+        if price_label.is_some() && prices.is_some() {
+            return Err("price_label and prices exclude each other".to_owned());
+        }
+        if let Some((name, price)) = prices.iter().flatten().find(|(_, price)| !is_price(**price)) {
+            return Err(format!("prices: {}", not_a_price(name, *price)));
+        }
+        let prices = prices.map(Prices::Given);
+        Ok(PriceOptions { pool_label, price_label, prices })
     }
 
     /// The price of each node, or `None` if prices are not asked for.
     pub(super) fn of(&self, nodes: &[Node]) -> Result<Option<HashMap<Name, f64>>, CommandError> {
         let price: PriceOf<'_> = match (&self.price_label, &self.prices) {
             (Some(key), _) => Box::new(move |node| labelled(node, key)),
-            (None, Some(file)) => {
-                let prices = read(file)?;
+            (None, Some(prices)) => {
+                let (file, prices) = prices.read()?;
                 let label = self.pool_label.as_deref().unwrap_or(INSTANCE_TYPE);
                 Box::new(move |node| {
                     let by_label = || prices.get(node.labels.get(label)?);
                     let price = prices.get(&*node.name).or_else(by_label);
                     price.copied().ok_or_else(|| CommandError::File {
-                        file: file.clone(),
+                        file: file.to_owned(),
                         what: format!(
                             "node {} has no price: add its name, or the value of its label {label}",
                             node.name
@@ -64,6 +94,17 @@ impl PriceOptions {
         };
         let prices = nodes.iter().map(|node| Ok((node.name.clone(), price(node)?)));
         prices.collect::<Result<_, CommandError>>().map(Some)
+    }
+}
+
+impl Prices {
+    /// The prices, and the name of the file or field for errors.
+    fn read(&self) -> Result<(&Path, Cow<'_, HashMap<String, f64>>), CommandError> {
+        match self {
+            Prices::File(file) => Ok((file, Cow::Owned(read(file)?))),
+            #[cfg(feature = "cluster")]
+            Prices::Given(prices) => Ok((Path::new("prices"), Cow::Borrowed(prices))),
+        }
     }
 }
 
@@ -84,6 +125,10 @@ fn parsed(text: &str) -> Option<f64> {
 
 fn is_price(price: f64) -> bool {
     price.is_finite() && price >= 0.0
+}
+
+fn not_a_price(name: &str, price: f64) -> String {
+    format!("price of {:?} is {price}: {EXPECTED}", shortened(name, 60))
 }
 
 /// The prices of a file, by name.
@@ -130,7 +175,7 @@ fn of_yaml(bytes: &[u8]) -> Result<HashMap<String, f64>, Wrong> {
     })?;
     let price = |(name, At { line, value }): (String, At<f64>)| match is_price(value) {
         true => Ok((name, value)),
-        false => Err((line, format!("price of {name:?} is {value}: {EXPECTED}"))),
+        false => Err((line, not_a_price(&name, value))),
     };
     read.into_iter().map(price).collect()
 }

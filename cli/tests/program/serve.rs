@@ -111,12 +111,12 @@ pub(crate) fn assert_matches(schema: &str, answer: &Value) {
 const CLUSTER: &str = r#"
 apiVersion: v1
 kind: Node
-metadata: {name: n1, labels: {topology.kubernetes.io/zone: a, pool: p}}
+metadata: {name: n1, labels: {topology.kubernetes.io/zone: a, pool: p, cost: "1"}}
 status: {allocatable: {cpu: "4", memory: 8Gi, pods: "110"}}
 ---
 apiVersion: v1
 kind: Node
-metadata: {name: n2, labels: {topology.kubernetes.io/zone: b, pool: p}}
+metadata: {name: n2, labels: {topology.kubernetes.io/zone: b, pool: p, cost: "2"}}
 spec: {taints: [{key: k, value: v, effect: PreferNoSchedule}]}
 status: {allocatable: {cpu: "4", memory: 8Gi, pods: "110"}}
 ---
@@ -476,13 +476,32 @@ fn a_comparison_is_that_of_the_program() {
     let path = untainted("compare", &pods);
     let packs = file("compare", "packs.yaml", PACKS.as_bytes());
     let server = Server::start(&["--cluster", &path]);
-    let asked = json!({"configs": ["", PACKS], "pool_label": "pool"});
-    let compared = server.post("/api/v1/compare", &asked);
-    let arguments = ["compare", "--nodes", &path, "--pods", &path, "--pool-label", "pool"];
-    let same = printed(&[&arguments[..], &["--config", "default", &packs]].concat());
-    assert_eq!(compared["answers"][0]["packs"], same["answers"][0]["packs"]);
-    assert!(compared["runs"][1]["different"].as_u64() > Some(0), "the configurations differ");
-    assert_eq!(results(compared), results(same));
+    let node_prices = file("compare", "nodes.csv", b"name,price\nn1,0.5\nn2,2\n");
+    let pool_prices = file("compare", "pools.yaml", b"p: 1.5\nn2: 3\n");
+    for (fields, options) in [
+        (json!({"pool_label": "pool"}), &["--pool-label", "pool"][..]),
+        (json!({"seeds": 3, "price_label": "cost"}), &["--seeds", "3", "--price-label", "cost"]),
+        (json!({"prices": {"n1": 0.5, "n2": 2}}), &["--prices", &node_prices]),
+        (
+            json!({"prices": {"p": 1.5, "n2": 3}, "pool_label": "pool", "seeds": 2}),
+            &["--prices", &pool_prices, "--pool-label", "pool", "--seeds", "2"],
+        ),
+    ] {
+        let mut asked = json!({"configs": ["", PACKS]});
+        asked.as_object_mut().expect("an object").extend(fields.as_object().cloned().expect("one"));
+        assert_matches("CompareRequest", &asked);
+        let compared = server.post("/api/v1/compare", &asked);
+        assert_matches("Comparison", &compared);
+        let arguments = ["compare", "--nodes", &path, "--pods", &path, "--config", "default"];
+        let same = printed(&[&arguments[..], &[&packs], options].concat());
+        assert_eq!(compared["answers"][0]["packs"], same["answers"][0]["packs"]);
+        assert!(compared["runs"][1]["different"].as_u64() > Some(0), "the configurations differ");
+        assert_eq!(results(compared), results(same), "{fields}");
+    }
+    let asked = json!({"configs": ["", PACKS], "prices": {"n1": 1}});
+    let (code, detail) = server.problem("POST", "/api/v1/compare", Some(&asked));
+    let missing = "prices: node n2 has no price: add its name, or the value of its label";
+    assert!(code == 422 && detail.starts_with(missing), "{code} {detail}");
 }
 
 #[test]
