@@ -32,7 +32,8 @@ export function layout(zones, count, width, height) {
   let [low, high] = [SMALLEST, LARGEST];
   for (let step = 0; step < 14; step++) {
     const middle = (low + high) / 2;
-    if (place(zones, middle, width).height <= height) low = middle;
+    const { height: needed, isTooWide } = place(zones, middle, width);
+    if (!isTooWide && needed <= height) low = middle;
     else high = middle;
   }
   // Whole pixels give even gaps.
@@ -51,6 +52,7 @@ export function layout(zones, count, width, height) {
 function place(zones, pitch, width) {
   const blocks = [];
   const headings = [];
+  let isTooWide = false; // Tiles of this size do not fit side by side.
   let y = 0;
   for (const { zone, pools } of zones) {
     headings.push({ text: zone ?? 'no zone', x: 0, y, width });
@@ -59,15 +61,16 @@ function place(zones, pitch, width) {
       const rows = fewest(line, pitch, width);
       let x = 0;
       for (const { pool, nodes } of line) {
-        const columns = columnsOf(nodes.length, rows, pitch, width);
+        const columns = Math.ceil(nodes.length / rows);
         blocks.push({ zone, pool, nodes, columns, x, y: y + POOL, width: columns * pitch });
-        x += Math.max(columns * pitch, NARROWEST) + GAP;
+        x += wide(columns, pitch) + GAP;
       }
+      isTooWide ||= x - GAP > width;
       y += POOL + rows * pitch + 8;
     }
     y += 4;
   }
-  return { blocks, headings, height: y };
+  return { blocks, headings, height: y, isTooWide };
 }
 
 /** Splits the pools of a zone into lines in which all headings have their width. */
@@ -78,32 +81,21 @@ function lines(pools, width) {
   return found;
 }
 
-/** The fewest rows with which the pools stand side by side. */
+/** The fewest rows with which the pools stand side by side, or those of one column each. */
 function fewest(line, pitch, width) {
-  const needs = (rows) =>
-    line.reduce(
-      (sum, { nodes }) =>
-        sum + Math.max(columnsOf(nodes.length, rows, pitch, width) * pitch, NARROWEST) + GAP,
-      -GAP,
-    );
   let [low, high] = [1, Math.max(...line.map(({ nodes }) => nodes.length))];
   while (low < high) {
     const middle = (low + high) >> 1;
-    if (needs(middle) <= width) high = middle;
+    if (widthOf(line, middle, pitch) <= width) high = middle;
     else low = middle + 1;
   }
-  // Pools of one column each may still not fit, then rows are set by the width of one pool.
-  return Math.min(
-    low,
-    Math.max(
-      ...line.map(({ nodes }) => Math.ceil(nodes.length / Math.max(1, Math.floor(NARROWEST / pitch)))),
-    ),
-  );
+  return low;
 }
 
-function columnsOf(nodes, rows, pitch, width) {
-  return Math.max(1, Math.min(Math.ceil(nodes / rows), Math.floor(width / pitch)));
-}
+const widthOf = (line, rows, pitch) =>
+  line.reduce((sum, { nodes }) => sum + wide(Math.ceil(nodes.length / rows), pitch) + GAP, -GAP);
+
+const wide = (columns, pitch) => Math.max(columns * pitch, NARROWEST);
 
 function entry(map, key, create) {
   if (!map.has(key)) map.set(key, create());

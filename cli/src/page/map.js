@@ -3,7 +3,7 @@
 // There is no element per node. A frame draws the tiles in view, one fill style after the other, because changes of the
 // style cost more than rectangles. The outlines of the pointer and the selection are drawn over a copy of the tiles.
 
-import { brief, percent, visible } from './dom.js';
+import { brief, percent, visible, whole } from './dom.js';
 import { listen } from './input.js';
 import { group, layout } from './layout.js';
 import { dot, levelOf, marks, NONE, palette } from './tiles.js';
@@ -442,7 +442,7 @@ export class FleetMap {
     context.fillStyle = this.#colors.soft;
     // The mark from left to right keeps the count behind the name of a pool from right to left.
     for (const it of this.#plan.blocks)
-      text(`${visible(it.pool ?? 'no pool')}\u200e · ${it.nodes.length}`, it.x, it.y, Math.max(it.width, 92));
+      text(`${visible(it.pool ?? 'no pool')}\u200e · ${whole(it.nodes.length)}`, it.x, it.y, Math.max(it.width, 92));
   }
 
   /** The text, cut to a width on the canvas. */

@@ -10,6 +10,9 @@ import { ADDED, CORDONED, EMPTIER, FULLER, REMOVED, states, TAINTED } from './ti
 
 const SIDES = ['Before', 'After'];
 
+/** The longest list of changed nodes. The changes of every node are listed when it is opened on a map. */
+const MOST = 20;
+
 /** Returns the maps and the table of the changed nodes, given the clusters before and after the change of an answer. */
 export function sides(answer, ...clusters) {
   const resources = [...new Map(clusters.flatMap((it) => it.resources).map((it) => [it.name, it])).values()];
@@ -156,6 +159,7 @@ export function sides(answer, ...clusters) {
           column('arriving pods', arriving),
         ],
         rows.sort((a, b) => of(b) - of(a)),
+        { limit: MOST },
       ),
     );
   }

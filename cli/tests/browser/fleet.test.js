@@ -270,3 +270,29 @@ test('nodes that arrive after a switch leave the address of the other view as it
     );
     assert.equal(fragment(page), '#/pending');
   }));
+
+test('blocks of nodes do not overlap, and use the canvas', () =>
+  visit(address, '', {}, async (page) => {
+    const found = await page.evaluate(async () => {
+      const { group, layout } = await import('./page/layout.js');
+      const faults = [];
+      for (const count of [1, 3, 40, 3000])
+        for (const zones of [1, 3])
+          for (const pools of [1, 3, 12])
+            for (const [width, height] of [[324, 350], [1390, 590]]) {
+              const nodes = Array.from({ length: count }, (_, at) => ({ zone: at % zones, pool: at % pools }));
+              const { blocks, pitch, ...plan } = layout(group(nodes), count, width, height);
+              const boxes = blocks.map(({ x, y, columns, nodes: own }) => ({
+                ...{ left: x, top: y, right: x + columns * pitch },
+                bottom: y + Math.ceil(own.length / columns) * pitch,
+              }));
+              const meet = (a, b) =>
+                a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+              const isOut = (it) => it.right > width + 0.1 || it.bottom > plan.height;
+              if (boxes.some(isOut) || boxes.some((a, at) => boxes.slice(at + 1).some((b) => meet(a, b))))
+                faults.push([count, zones, pools, width]);
+            }
+      return faults;
+    });
+    assert.deepEqual(found, []);
+  }));
