@@ -237,17 +237,11 @@ function budgets(all) {
   );
 }
 
-function consolidation({ remove, remain, moves, lower_bound: bound, complete }) {
+function consolidation({ remove, remain, moves, complete }) {
   return el(
     'div',
     null,
-    el(
-      'p',
-      null,
-      `${count(remove.length, 'node')} can be removed, ${whole(remain.length)} remain. `,
-      `The lower bound by ${bound.by} is ${count(bound.nodes, 'node')}.`,
-      !complete && ' The search ended at its time limit.',
-    ),
+    !complete && el('p', null, 'The search ended at its time limit.'),
     remove.length > 0 &&
       table(
         'Nodes that can be removed',

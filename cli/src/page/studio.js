@@ -66,19 +66,9 @@ export default function create(root) {
           { type: 'button', onclick: () => hold(question, keep, state) },
           'Keep as a session',
         );
-        const [headline, ...rest] = outcome(found, question);
-        return [
-          el('h2', null, inWords(question)),
-          headline,
-          el(
-            'p',
-            { class: 'hint' },
-            session() ? `On session ${brief(session())}.` : `On generation ${whole(found.generation)}.`,
-          ),
-          el('div', { class: 'tools' }, keep, share('what-if', found)),
-          state,
-          rest,
-        ];
+        const start = session() ? `session ${brief(session())}` : `generation ${whole(found.generation)}`;
+        const tools = [keep, share('what-if', found), state];
+        return titled(inWords(question), `On ${start}.`, tools, outcome(found, question));
       },
     );
     if (!found) return;
@@ -124,20 +114,28 @@ export default function create(root) {
       result,
       'Loading the session…',
       () => latest.run((signal) => get(`sessions/${encodeURIComponent(id)}`, { signal })),
-      (found) => [
-        el('h2', null, `Session ${brief(id)}: ${inWords(found.change)}`),
-        el(
-          'p',
-          { class: 'hint' },
+      (found) =>
+        titled(
+          `Session ${brief(id)}: ${inWords(found.change)}`,
           'The answer that made this session. New questions start from its cluster.',
+          share(`session-${brief(id)}`, found.answer),
+          outcome(found.answer, found.change),
         ),
-        el('div', { class: 'tools' }, share(`session-${brief(id)}`, found.answer)),
-        outcome(found.answer, found.change),
-      ],
     );
   }
 
   return { show, refresh: map.refresh };
+}
+
+/** An answer below its title: the headline comes first. */
+function titled(title, hint, tools, [headline, ...rest]) {
+  return [
+    el('h2', null, title),
+    headline,
+    el('p', { class: 'hint' }, hint),
+    el('div', { class: 'tools' }, tools),
+    rest,
+  ];
 }
 
 /** The question of an address, or null if it is not one. */
