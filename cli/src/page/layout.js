@@ -10,6 +10,7 @@ const GAP = 14; // Space between pools.
 const NARROWEST = 92; // A pool is at least so wide that its heading can be read.
 const LARGEST = 150;
 const SMALLEST = 3;
+const VISIBLE = 14;
 
 /** Groups the nodes by zone and pool, in the order of their names; nodes without the label come last. */
 export function group(nodes) {
@@ -29,7 +30,9 @@ export function group(nodes) {
  * node and the height, which is larger than `height` only if the smallest tiles do not fit. O(zones × pools × log).
  */
 export function layout(zones, count, width, height) {
-  let [low, high] = [SMALLEST, LARGEST];
+  // Headings of many pools may fill the canvas; their few nodes must be seen then, too.
+  const share = Math.sqrt((width * height) / count) / 2;
+  let [low, high] = [Math.min(Math.max(SMALLEST, share), VISIBLE), LARGEST];
   for (let step = 0; step < 14; step++) {
     const middle = (low + high) / 2;
     const { height: needed, isTooWide } = place(zones, middle, width);

@@ -3,7 +3,7 @@
 // Both maps have the nodes of both clusters, so that a node has the same place in each; a node that one of them lacks is
 // a dot there. A move of one map, or a node that is pointed at, is shown on the other one, too.
 
-import { amount, brief, count, el, fill, percent, table, whole } from './dom.js';
+import { amount, announce, brief, count, el, fill, percent, table, whole } from './dom.js';
 import { moves, pods } from './outcome.js';
 import { entry, Stage } from './stage.js';
 import { ADDED, CORDONED, EMPTIER, FULLER, REMOVED, states, TAINTED } from './tiles.js';
@@ -39,6 +39,7 @@ export function sides(answer, ...clusters) {
           opened = node === opened ? -1 : node;
           for (const { map } of stages) map.opened(opened);
           tell();
+          announce(`${listed()} below`);
         },
         hovered: (node) => stages[1 - side].map.point(node),
         moved: (camera) => stages[1 - side].map.follow(camera),
@@ -46,7 +47,7 @@ export function sides(answer, ...clusters) {
   );
   const captions = SIDES.map(() => el('figcaption'));
   const legend = el('ul', { class: 'legend' });
-  const list = el('div', { role: 'status' });
+  const list = el('div');
   const choice = el(
     'select',
     { id: 'sides-by', onchange: () => color(Number(choice.value)) },
@@ -141,6 +142,10 @@ export function sides(answer, ...clusters) {
     return { name, words: [before.zone, before.pool], pairs: [...shares, ...pairs], more: words(name) };
   }
 
+  function listed() {
+    return opened < 0 ? 'Changed nodes' : `Changes of ${names[opened]}`;
+  }
+
   /** Lists the changes of the opened node, or of all. */
   function tell() {
     const of = (name) => (leaving.get(name)?.length ?? 0) + (arriving.get(name)?.length ?? 0);
@@ -149,7 +154,7 @@ export function sides(answer, ...clusters) {
     fill(
       list,
       table(
-        opened < 0 ? 'Changed nodes' : `Changes of ${names[opened]}`,
+        listed(),
         [
           { head: 'node', cell: (name) => name },
           { head: 'change', prose: true, cell: (name) => words(name).join(', ') },
