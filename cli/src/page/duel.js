@@ -248,9 +248,9 @@ function line(shares, most, at, kind) {
   const step = 100 / Math.max(1, shares.length - 1);
   const all = shares.length === 1 ? [shares[0], shares[0]] : shares;
   const points = all.map((share, x) => `${(x * step).toFixed(2)},${(100 - (share * 100) / most).toFixed(2)}`);
-  if (kind !== 'swatch') return svg('polyline', { points: points.join(' '), class: `curve c${at}` });
-  const stroke = svg('line', { x1: 0, x2: 40, y1: 5, y2: 5, class: `curve c${at}` });
-  return svg('svg', { viewBox: '0 0 40 10', class: 'swatch', 'aria-hidden': 'true' }, stroke);
+  if (kind !== 'swatch') return svg('polyline', { points: points.join(' '), class: `line line-${at}` });
+  const stroke = svg('line', { x1: 0, x2: 28, y1: 4, y2: 4, class: `line line-${at}` });
+  return svg('svg', { viewBox: '0 0 28 8', class: 'swatch', 'aria-hidden': 'true' }, stroke);
 }
 
 /** The shares of the fullest node, of the emptiest, and of those between. */
