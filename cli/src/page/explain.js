@@ -34,6 +34,12 @@ export async function explanation(box, pod, isRefresh = false) {
         el('div', { class: 'tools' }, share(`explain-${found.pod}`, found)),
         total > 0 && heat(found),
         found.groups.length > 0 && reasons(found.groups),
+        found.notes.length > 0 &&
+          el(
+            'ul',
+            null,
+            found.notes.map((text) => el('li', null, text)),
+          ),
         changes(found),
         found.preemption && preemption(found.preemption),
         found.fits_on > 0 && scores(found),
@@ -44,17 +50,6 @@ export async function explanation(box, pod, isRefresh = false) {
             null,
             el('summary', null, 'Message of the scheduler'),
             el('p', { class: 'message' }, found.message),
-          ),
-        found.notes.length > 0 &&
-          el(
-            'div',
-            null,
-            el('h3', null, 'Notes'),
-            el(
-              'ul',
-              null,
-              found.notes.map((text) => el('li', null, text)),
-            ),
           ),
       ];
     },
@@ -79,10 +74,13 @@ function reasons(groups) {
       { head: 'nodes', number: true, cell: (it) => whole(it.nodes) },
       { head: 'only this', number: true, cell: (it) => whole(it.alone) },
       { head: 'reason', prose: true, cell: (it) => it.reason },
-      { head: 'short by', cell: (it) => it.shortfall && shortfall(it.shortfall) },
+      groups.some((it) => it.shortfall) && {
+        head: 'short by',
+        cell: (it) => it.shortfall && shortfall(it.shortfall),
+      },
       { head: 'plugin', cell: (it) => it.plugin },
       { head: 'preemption', cell: (it) => (it.code === 'Unschedulable' ? 'may help' : 'does not help') },
-    ],
+    ].filter(Boolean),
     // A reason that nodes do not share with another one comes first: without it, they would accept the pod.
     [...groups].sort((a, b) => b.alone - a.alone || b.nodes - a.nodes),
   );
