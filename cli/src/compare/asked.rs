@@ -7,9 +7,10 @@ use std::sync::atomic::AtomicBool;
 use indicatif::ProgressBar;
 use portolan::plugin::Handle;
 use portolan_dra::plugin::DryRunBackend;
+use serde::de::{Deserialize, Deserializer, Error};
 use serde_json::{Map, Value};
 
-use super::prices::PriceOptions;
+use super::prices::{Price, PriceOptions};
 use super::report::Report;
 use super::shapes::Shapes;
 use super::{Entrant, Run, SEEDS, Setting};
@@ -42,13 +43,27 @@ struct Fields {
     ignore_extenders: bool,
     pool_label: Option<String>,
     price_label: Option<String>,
-    prices: Option<HashMap<String, f64>>,
-    #[serde(default = "one")]
-    seeds: u16,
+    prices: Option<HashMap<String, Price>>,
+    #[serde(default)]
+    seeds: Seeds,
 }
 
-fn one() -> u16 {
-    1
+/// A number of seeds.
+struct Seeds(u16);
+
+impl Default for Seeds {
+    fn default() -> Seeds {
+        Seeds(1)
+    }
+}
+
+impl<'de> Deserialize<'de> for Seeds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Seeds, D::Error> {
+        let seeds = Value::deserialize(deserializer)?.as_i64();
+        let seeds = seeds.filter(|seeds| SEEDS.contains(seeds)).and_then(|it| it.try_into().ok());
+        let what = || format!("pass a number from {} to {}", SEEDS.start(), SEEDS.end());
+        seeds.map(Seeds).ok_or_else(|| D::Error::custom(what()))
+    }
 }
 
 impl Contest {
@@ -58,8 +73,12 @@ impl Contest {
     ///
     /// A field is unknown or of another type, a number is out of its range, or there are two sources of prices.
     pub(crate) fn from_json(fields: Map<String, Value>) -> Result<Contest, String> {
-        let fields =
-            serde_json::from_value(Value::Object(fields)).map_err(|error| error.to_string());
+        let fields = serde_path_to_error::deserialize(Value::Object(fields));
+        // An error of the whole object has the path `.`.
+        let fields = fields.map_err(|error| match error.path().iter().len() {
+            0 => error.inner().to_string(),
+            _ => error.to_string(),
+        });
         let Fields {
             configs,
             pods,
@@ -68,21 +87,21 @@ impl Contest {
             pool_label,
             price_label,
             prices,
-            seeds,
+            seeds: Seeds(seeds),
         } = fields?;
         if !CONFIGS.contains(&configs.len()) {
             let (least, most) = CONFIGS.into_inner();
             return Err(format!("configs must have {least} to {most} texts"));
         }
-        if !SEEDS.contains(&seeds.into()) {
-            return Err(format!("seeds must be {} to {}", SEEDS.start(), SEEDS.end()));
+        if price_label.is_some() && prices.is_some() {
+            return Err("price_label and prices exclude each other".to_owned());
         }
         let entrants = configs.iter().enumerate().map(|(at, text)| {
             let name = format!("configuration {}", at + 1);
             let reading = Reading::ignoring(ignore_unknown_plugins, ignore_extenders);
             Entrant { config: Text::given(&name, text, reading), name }
         });
-        let prices = PriceOptions::given(pool_label, price_label, prices)?;
+        let prices = PriceOptions::given(pool_label, price_label, prices);
         Ok(Contest { entrants: entrants.collect(), pods, seeds, prices })
     }
 
@@ -149,13 +168,13 @@ mod tests {
             (json!({}), "missing field `configs`"),
             (json!({"configs": [""]}), "configs must have 2 to 8 texts"),
             (json!({"configs": vec![""; 9]}), "configs must have 2 to 8 texts"),
-            (json!({"configs": ["", 1]}), "expected a string"),
+            (json!({"configs": ["", 1]}), "configs[1]: invalid type: integer"),
             (json!({"configs": ["", ""], "pods": "some"}), "unknown variant `some`"),
-            (json!({"configs": ["", ""], "prices": "/etc/passwd"}), "expected a map"),
-            (json!({"configs": ["", ""], "prices": {"n1": -1}}), "price of \"n1\" is -1: use"),
+            (json!({"configs": ["", ""], "prices": "/etc/passwd"}), "prices: invalid type: string"),
+            (json!({"configs": ["", ""], "prices": {"n1": -1}}), "prices.n1: use a price per hour"),
             (json!({"configs": ["", ""], "prices": {}, "price_label": "x"}), "exclude each other"),
-            (json!({"configs": ["", ""], "seeds": 0}), "seeds must be 1 to 1000"),
-            (json!({"configs": ["", ""], "seeds": 1001}), "seeds must be 1 to 1000"),
+            (json!({"configs": ["", ""], "seeds": 0}), "seeds: pass a number from 1 to 1000"),
+            (json!({"configs": ["", ""], "seeds": 1001}), "seeds: pass a number from 1 to 1000"),
         ] {
             let error = contest(&fields).err().expect("refused");
             assert!(error.contains(why), "{fields}: {error}");

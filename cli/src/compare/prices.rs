@@ -11,7 +11,6 @@ use portolan_k8s::yaml::{At, from_str};
 
 use crate::error::CommandError;
 use crate::input;
-use crate::text::shortened;
 
 /// The label that names the type of a node.
 const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
@@ -46,29 +45,33 @@ enum Prices {
     Given(HashMap<String, f64>),
 }
 
+/// A price in JSON.
+#[cfg(feature = "cluster")]
+pub(super) struct Price(f64);
+
+#[cfg(feature = "cluster")]
+impl<'de> serde::Deserialize<'de> for Price {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Price, D::Error> {
+        let price = serde_json::Value::deserialize(deserializer)?.as_f64();
+        let price = price.filter(|price| is_price(*price)).map(Price);
+        price.ok_or_else(|| serde::de::Error::custom(EXPECTED))
+    }
+}
+
 /// Returns the price of a node.
 type PriceOf<'a> = Box<dyn Fn(&Node) -> Result<f64, CommandError> + 'a>;
 
 impl PriceOptions {
-    /// The options of a request.
-    ///
-    /// # Errors
-    ///
-    /// There are two sources of prices, or a price is negative.
+    /// The options of a request, which has at most one source of prices.
     #[cfg(feature = "cluster")]
     pub(super) fn given(
         pool_label: Option<String>,
         price_label: Option<String>,
-        prices: Option<HashMap<String, f64>>,
-    ) -> Result<PriceOptions, String> {
-        if price_label.is_some() && prices.is_some() {
-            return Err("price_label and prices exclude each other".to_owned());
-        }
-        if let Some((name, price)) = prices.iter().flatten().find(|(_, price)| !is_price(**price)) {
-            return Err(format!("prices: {}", not_a_price(name, *price)));
-        }
-        let prices = prices.map(Prices::Given);
-        Ok(PriceOptions { pool_label, price_label, prices })
+        prices: Option<HashMap<String, Price>>,
+    ) -> PriceOptions {
+        let prices = prices.map(|prices| prices.into_iter().map(|(name, Price(it))| (name, it)));
+        let prices = prices.map(|prices| Prices::Given(prices.collect()));
+        PriceOptions { pool_label, price_label, prices }
     }
 
     /// The price of each node, or `None` if prices are not asked for.
@@ -127,10 +130,6 @@ fn is_price(price: f64) -> bool {
     price.is_finite() && price >= 0.0
 }
 
-fn not_a_price(name: &str, price: f64) -> String {
-    format!("price of {:?} is {price}: {EXPECTED}", shortened(name, 60))
-}
-
 /// The prices of a file, by name.
 fn read(file: &Path) -> Result<HashMap<String, f64>, CommandError> {
     let bytes = input::read(file)?;
@@ -175,7 +174,7 @@ fn of_yaml(bytes: &[u8]) -> Result<HashMap<String, f64>, Wrong> {
     })?;
     let price = |(name, At { line, value }): (String, At<f64>)| match is_price(value) {
         true => Ok((name, value)),
-        false => Err((line, not_a_price(&name, value))),
+        false => Err((line, format!("price of {name:?} is {value}: {EXPECTED}"))),
     };
     read.into_iter().map(price).collect()
 }

@@ -395,9 +395,11 @@ fn shape(requests: &Value) -> Result<Pod, Problem> {
         "metadata": { "name": "shape" },
         "spec": { "containers": [container] },
     });
-    let read = portolan_k8s::read(pod.to_string().as_bytes());
-    let objects = read.map_err(|error| Problem::invalid(format!("requests: {error}")))?;
-    let pod = objects.pods.into_iter().next();
+    let read = portolan_k8s::read(pod.to_string().as_bytes()).map_err(|error| {
+        let field = error.path().strip_prefix("spec.containers[0].resources.");
+        Problem::invalid(format!("{}: {}", field.unwrap_or("requests"), error.cause()))
+    });
+    let pod = read?.pods.into_iter().next().filter(|_| requests.is_object());
     pod.ok_or_else(|| Problem::invalid("requests must be amounts by the name of a resource"))
 }
 

@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use crate::error::CommandError;
+use crate::what_if::by_fields;
 
 const DOCUMENT: &str = "application/problem+json";
 
@@ -64,7 +65,7 @@ impl Problem {
 
 impl From<CommandError> for Problem {
     fn from(error: CommandError) -> Problem {
-        let text = error.text();
+        let text = by_fields(&error.text());
         match error {
             // The files are the configurations of the request.
             CommandError::Usage(_)

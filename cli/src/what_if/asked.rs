@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use clap::{CommandFactory, Parser};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{ArgAction, CommandFactory, FromArgMatches, Parser};
 use portolan::cache::Snapshot;
 use portolan::model::{Name, Pod};
 use portolan_k8s::PodController;
@@ -138,30 +139,40 @@ impl Change {
     /// Parses a JSON object. Its fields have the names of the options with underscores, and the same values: a text, or
     /// a list of texts, or `true` for an option without a value. Names of files are not accepted.
     pub(crate) fn from_json(fields: &Map<String, Value>) -> Result<Change, String> {
-        let command = Fields::command();
-        let known = || command.get_arguments().map(|it| it.get_id().as_str());
+        let command = Fields::command().mut_arg("add", |it| it.value_parser(Copies::of_cluster));
         let mut arguments = Vec::new();
         for (name, value) in fields {
-            if !known().any(|it| it == name) {
-                let near = did_you_mean(name, known());
+            let Some(field) = command.get_arguments().find(|it| it.get_id() == name.as_str())
+            else {
+                let known = command.get_arguments().map(|it| it.get_id().as_str());
+                let near = did_you_mean(name, known);
                 return Err(format!("a change has no field {:?}: {near}", shortened(name, 60)));
-            }
+            };
             let option = name.replace('_', "-");
-            let is_list = value.is_array();
-            let values = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+            let (form, values) = match (field.get_action(), value) {
+                (_, Value::Null) => continue,
+                (ArgAction::SetTrue, Value::Bool(is_set)) => {
+                    arguments.extend(is_set.then(|| format!("--{option}")));
+                    continue;
+                }
+                (ArgAction::SetTrue, _) => ("true or false", &[Value::Null][..]),
+                (ArgAction::Append, Value::Array(values)) => ("a list of texts", &values[..]),
+                (ArgAction::Append, value) => {
+                    ("a text or a list of texts", std::slice::from_ref(value))
+                }
+                (_, value) => ("a text or a number", std::slice::from_ref(value)),
+            };
             for value in values {
                 match value {
-                    Value::Null | Value::Bool(false) if !is_list => {}
-                    Value::Bool(true) if !is_list => arguments.push(format!("--{option}")),
                     Value::String(text) => arguments.push(format!("--{option}={text}")),
                     Value::Number(number) => arguments.push(format!("--{option}={number}")),
-                    _ => return Err(format!("{name} must be a text or a list of texts")),
+                    _ => return Err(format!("{name} must be {form}")),
                 }
             }
         }
-        let parsed = Fields::try_parse_from(arguments);
-        let mut change = parsed.map_err(|error| first_paragraph(&error.to_string()))?.change;
-        change.add.iter_mut().for_each(Copies::refuse_files);
+        let parsed = command.try_get_matches_from(arguments);
+        let parsed = parsed.and_then(|mut parsed| Fields::from_arg_matches_mut(&mut parsed));
+        let Fields { change } = parsed.map_err(|error| by_fields(&refusal(&error)))?;
         let added: usize = change.add.iter().map(Copies::count).sum();
         let scaled: usize = change.scale.iter().map(|scale| scale.replicas).sum();
         if added > MOST_IN_JSON || scaled > MOST_IN_JSON {
@@ -174,11 +185,57 @@ impl Change {
     }
 }
 
-/// The message of an error of the parser, without the usage of a command.
-fn first_paragraph(text: &str) -> String {
-    let text = text.strip_prefix("error: ").unwrap_or(text);
-    let first = text.split("\n\n").next().unwrap_or(text);
-    first.split_whitespace().collect::<Vec<_>>().join(" ")
+/// The message of an error of the parser, in the form of later errors of a change.
+fn refusal(error: &clap::Error) -> String {
+    let of = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        Some(ContextValue::Strings(texts)) => texts.join(", "),
+        _ => String::new(),
+    };
+    // An option, without the name of its value.
+    let option = |kind| of(kind).split(" <").next().unwrap_or_default().to_owned();
+    let invalid = |what: &str| {
+        let value = shortened(&of(ContextKind::InvalidValue), 60);
+        format!("{} {value}: {what}", option(ContextKind::InvalidArg))
+    };
+    match (error.kind(), std::error::Error::source(error)) {
+        (ErrorKind::ArgumentConflict, _) => {
+            let (one, other) = (option(ContextKind::InvalidArg), option(ContextKind::PriorArg));
+            format!("{one} and {other} exclude each other")
+        }
+        (ErrorKind::MissingRequiredArgument, _) => {
+            format!("{} is missing", option(ContextKind::InvalidArg))
+        }
+        (ErrorKind::InvalidValue, _) => {
+            invalid(&format!("pass one of {}", of(ContextKind::ValidValue)))
+        }
+        (ErrorKind::ValueValidation, Some(source)) => invalid(&source.to_string()),
+        _ => error.kind().to_string(),
+    }
+}
+
+/// The fields of other requests that are options of the program.
+const OTHERS: [&str; 3] = ["pod", "ignore_unknown_plugins", "ignore_extenders"];
+
+/// An error of the program as an error of a request: it names fields in place of options.
+pub(crate) fn by_fields(text: &str) -> String {
+    let command = Fields::command();
+    let mut parts = text.split("--");
+    let mut named = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(|of: char| !of.is_ascii_lowercase() && of != '-');
+        let (option, rest) = part.split_at(end.unwrap_or(part.len()));
+        let field = option.replace('-', "_");
+        let is_field = named.is_empty() || named.ends_with(' ');
+        let mut known = command.get_arguments().map(|it| it.get_id().as_str()).chain(OTHERS);
+        if is_field && known.any(|it| it == field) {
+            named.push_str(&field);
+        } else {
+            named.extend(["--", option]);
+        }
+        named.push_str(rest);
+    }
+    named
 }
 
 #[cfg(test)]
@@ -207,21 +264,39 @@ mod tests {
         for (fields, what) in [
             (json!({ "cluster": "/etc/passwd" }), "has no field \"cluster\""),
             (json!({ "pods": ["/etc/passwd"] }), "has no field"),
-            (json!({ "drain=n1 --x": true }), "has no field"),
+            (json!({ "drain=n1 -x": true }), "has no field"),
             (json!({ "drian": "n1" }), "did you mean drain?"),
-            (json!({ "max_surge": 2 }), "were not provided: --upgrade"),
+            (json!({ "max_surge": 2 }), "upgrade is missing"),
             (json!({ "consolidate": true, "time_limit": 61 }), "limited to 60"),
-            (json!({ "drain": {} }), "must be a text"),
-            (json!({ "drain": [true] }), "must be a text"),
-            (json!({ "scale": ["web"] }), "invalid value 'web'"),
+            (json!({ "drain": {} }), "drain must be a text or a list of texts"),
+            (json!({ "drain": [true] }), "drain must be a list of texts"),
+            (json!({ "upgrade": ["all"] }), "upgrade must be a text"),
+            (json!({ "force": 1 }), "force must be true or false"),
+            (json!({ "drain": "a/b" }), "drain a/b: pass the name of a node"),
+            (json!({ "drain": "a=b" }), "pass selector \"a=b\""),
+            (json!({ "each": "rack" }), "each rack: pass one of node, zone"),
+            (json!({ "add": ["n1"] }), "add n1: pass COUNTxNODE"),
+            (json!({ "add": ["n.yaml"] }), "add n.yaml: pass COUNTxNODE"),
+            (json!({ "scale": ["web"] }), "scale web: pass KIND/NAME=N"),
             (json!({ "add": ["20000xn1"] }), "limited to 10000"),
             (json!({ "scale": ["deployment/web=20000"] }), "limited to 10000"),
-            (json!({ "drain": ["n1"], "selector": "a=b" }), "cannot be used with"),
+            (json!({ "drain": ["n1"], "selector": "a=b" }), "drain and selector exclude"),
             (json!({ "help": true }), "has no field"),
         ] {
             let refused = parse(fields).expect_err("refused");
             assert!(refused.contains(what), "{refused}");
-            assert!(!refused.contains("Usage"), "{refused}");
+            assert!(!refused.contains("--") && !refused.contains("Usage"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn errors_name_fields_in_place_of_their_options_only() {
+        for (text, named) in [
+            ("--fail-node n1: --max-surge and --pod", "fail_node n1: max_surge and pod"),
+            ("raise --max-pods, or add a--drain", "raise --max-pods, or add a--drain"),
+            ("-- --", "-- --"),
+        ] {
+            assert_eq!(by_fields(text), named);
         }
     }
 }

@@ -60,7 +60,7 @@ use portolan::scheduler::drain::Stays;
 use serde_json::json;
 
 #[cfg(feature = "cluster")]
-pub(crate) use asked::{Asked, Room};
+pub(crate) use asked::{Asked, Room, by_fields};
 pub(crate) use change::Change;
 #[cfg(feature = "cluster")]
 pub(crate) use start::Checkpoint;

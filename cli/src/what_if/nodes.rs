@@ -27,35 +27,44 @@ pub(super) struct Copies {
     is_file_refused: bool,
 }
 
+/// The count and the name.
+fn split(text: &str) -> Option<(&str, &str)> {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    text.split_once('x').filter(|(count, of)| is_number(count) && !of.is_empty())
+}
+
 impl Copies {
     pub(super) fn parse(text: &str) -> Result<Copies, String> {
         const FORM: &str = "pass COUNTxFILE or COUNTxNODE, such as 3xnode.yaml for 3 copies of the node in node.yaml, or \
                             3xn1 for 3 copies of n1";
-        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-        match text.split_once('x') {
-            Some((count, of)) if is_number(count) && !of.is_empty() => {
-                let count = count.parse().ok().filter(|count| (1..=MOST).contains(count));
-                let count = count.ok_or_else(|| format!("COUNT must be 1 to {MOST}: {FORM}"))?;
-                Ok(Copies { count, of: of.to_owned(), is_file_refused: false })
-            }
+        match split(text) {
+            Some(parts) => Copies::counted(parts, FORM),
             // The name of a file, which is not looked up here: the text may be another user's.
-            _ if [".yaml", ".yml", ".json"].iter().any(|end| text.ends_with(end)) => {
+            None if [".yaml", ".yml", ".json"].iter().any(|end| text.ends_with(end)) => {
                 Err(format!("COUNT is missing: pass 1x{text} for one copy of the node in {text}"))
             }
-            _ => Err(FORM.to_owned()),
+            None => Err(FORM.to_owned()),
         }
+    }
+
+    /// Parses copies of a node in the cluster, for changes that arrive over HTTP: the files are the server's.
+    #[cfg(feature = "cluster")]
+    pub(super) fn of_cluster(text: &str) -> Result<Copies, String> {
+        const FORM: &str = "pass COUNTxNODE, such as 3xn1 for 3 copies of n1";
+        let copies = Copies::counted(split(text).ok_or(FORM)?, FORM)?;
+        Ok(Copies { is_file_refused: true, ..copies })
+    }
+
+    fn counted((count, of): (&str, &str), form: &str) -> Result<Copies, String> {
+        let count = count.parse().ok().filter(|count| (1..=MOST).contains(count));
+        let count = count.ok_or_else(|| format!("COUNT must be 1 to {MOST}: {form}"))?;
+        Ok(Copies { count, of: of.to_owned(), is_file_refused: false })
     }
 
     /// The number of copies.
     #[cfg(feature = "cluster")]
     pub(super) fn count(&self) -> usize {
         self.count
-    }
-
-    /// Reads the name as one of a node only, for changes that arrive over HTTP.
-    #[cfg(feature = "cluster")]
-    pub(super) fn refuse_files(&mut self) {
-        self.is_file_refused = true;
     }
 
     /// Adds the nodes, with the pods of the daemon sets.

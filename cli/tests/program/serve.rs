@@ -287,14 +287,18 @@ fn wrong_requests_have_problem_documents_and_change_nothing() {
         ("explain", json!({"pods": "shop/web-1"}), 422, "must have the field \"pod\""),
         ("explain", json!({"pod": "web", "name": "x"}), 422, "the only other field"),
         ("explain", json!([1]), 400, "must be a JSON object"),
-        ("headroom", json!({"requests": {"cpu": "many"}}), 422, "many"),
-        ("headroom", json!({"requests": 3}), 422, "requests"),
+        ("explain", json!({"pod": "rs/none"}), 422, "pod rs/none: not found"),
+        ("headroom", json!({"requests": {"cpu": "many"}}), 422, "requests.cpu: quantity \"many\""),
+        ("headroom", json!({"requests": 3}), 422, "requests: invalid type"),
+        ("headroom", json!({"requests": null}), 422, "requests must be amounts"),
         ("headroom", json!({}), 422, "must have one field"),
         ("headroom", json!({"pod": "shop/web-1", "requests": {}}), 422, "must have one field"),
-        ("what-if", json!({"drain": ["none"]}), 422, "node none does not exist"),
+        ("what-if", json!({"drain": ["none"]}), 422, "drain none: node none does not exist"),
+        ("what-if", json!({"fail_zone": "none"}), 422, "fail_zone none: no node is in this zone"),
+        ("what-if", json!({"upgrade": "all", "max_surge": 0}), 422, "max_surge and max_unavail"),
         ("what-if", json!({"add": [format!("1x{secret}")]}), 422, "no node of the cluster"),
         ("what-if", json!({"add": ["1x-"]}), 422, "no node of the cluster"),
-        ("what-if", json!({"add": ["/etc/passwd"]}), 422, "pass COUNTxFILE"),
+        ("what-if", json!({"add": ["/etc/passwd"]}), 422, "pass COUNTxNODE, such"),
         ("what-if", json!({"cluster": secret}), 422, "has no field \"cluster\""),
         ("what-if", json!({"drian": "n1"}), 422, "did you mean drain?"),
         ("sessions", json!({}), 422, "must have a change"),
@@ -303,6 +307,7 @@ fn wrong_requests_have_problem_documents_and_change_nothing() {
     ] {
         let (status, text) = server.problem("POST", &format!("/api/v1/{path}"), Some(&body));
         assert!(status == code && text.contains(detail), "{path} {body}: {status} {text}");
+        assert!(!text.contains("--"), "{text}");
     }
     let large = json!({"pod": "x".repeat(300 << 10)});
     assert_eq!(server.problem("POST", "/api/v1/explain", Some(&large)).0, 413);
@@ -563,8 +568,8 @@ fn an_invalid_configuration_is_named_with_its_line() {
     for (config, what) in [
         (PACKS.replace("MostAllocated", "Most"), "configuration 2:"),
         ("kind: [".to_owned(), "configuration 2:"),
-        (unknown, "Nonesuch"),
-        (extenders, "extenders are not called here"),
+        (unknown, "or pass ignore_unknown_plugins"),
+        (extenders, "pass ignore_extenders"),
     ] {
         let asked = json!({"configs": ["", config]});
         let (code, detail) = server.problem("POST", "/api/v1/compare", Some(&asked));
