@@ -32,7 +32,7 @@ export function differences(box, difference, resource, index) {
     [counts.emptier, 'emptier'],
     [counts.other, 'changed otherwise'],
   ].filter(([number]) => number > 0);
-  const kinds = ['added', 'removed', 'moved'];
+  const kinds = ['added', 'removed', 'moved', 'changed'];
   const ofPods = kinds.map((what) => [summary.pods[what], what]).filter(([number]) => number > 0);
   const text = (list) => list.map(([number, what]) => `${whole(number)} ${what}`).join(', ') || 'no difference';
   const named = [

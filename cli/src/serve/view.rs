@@ -8,6 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use portolan::cache::Snapshot;
 use portolan::model::Pod;
+use portolan_k8s::BudgetLimit;
 use serde_json::{Value, json};
 
 use crate::cluster::{Contents, Input, Loaded};
@@ -60,6 +61,10 @@ impl Reading {
 
     pub(super) fn pending(&self) -> &PodList {
         &self.loaded.pending
+    }
+
+    pub(super) fn budget_limits(&self) -> &[BudgetLimit] {
+        self.loaded.contents.budget_limits()
     }
 
     /// The numbers of nodes, of pods, and of pending pods among them.

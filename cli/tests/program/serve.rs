@@ -747,7 +747,8 @@ fn a_changed_file_is_read_again_and_clients_are_told() {
     let changed = json!({
         "nodes": {"added": 0, "removed": 0, "changed": 2},
         // The controller creates web-0 to web-2, none of which has a node.
-        "pods": {"added": 2, "removed": 1, "moved": 2},
+        "pods": {"added": 2, "removed": 1, "moved": 2, "changed": 0},
+        "budgets": {"added": 0, "removed": 0, "changed": 0},
     });
     assert_eq!(events.reading(), (json!(2), changed));
     assert_eq!(events.next(), ("failure".to_owned(), json!({"error": null})));
@@ -846,6 +847,7 @@ fn older_readings_answer_every_question_as_before() {
             "added": [{"pod": "default/more", "from": null, "to": null}],
             "removed": [],
             "moved": [{"pod": "shop/web-1", "from": "n1", "to": "n2"}],
+            "changed": [],
         })
     );
     let back = server.get("/api/v1/diff?from=2&to=1");
@@ -874,6 +876,60 @@ fn older_readings_answer_every_question_as_before() {
     let both = json!({"generation": 1, "parent": id, "drain": "n1"});
     assert_eq!(server.problem("POST", "/api/v1/sessions", Some(&both)).0, 400);
     assert_matches("Audit", &server.get("/api/v1/audit?generation=2"));
+}
+
+#[test]
+fn a_difference_names_the_fields_that_differ() {
+    let budget = |name: &str, least: usize| {
+        format!(
+            "---\napiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {{name: {name}, namespace: shop}}\n\
+             spec: {{minAvailable: {least}, selector: {{matchLabels: {{app: web}}}}}}\n"
+        )
+    };
+    let all = std::fs::read_to_string(cluster("fields")).expect("the cluster");
+    let with = |all: &str, budgets: [String; 3]| format!("{all}{}", budgets.concat());
+    let first = with(&all, [budget("a", 1), budget("b", 1), budget("kept", 2)]);
+    let path = file("fields", "all.yaml", first.as_bytes());
+    let server = Server::start(&["--cluster", &path]);
+    let mut events = Events::of(&server, "");
+    events.reading();
+    let taint = "taints: [{key: k, value: v, effect: PreferNoSchedule}]";
+    let changed = all.replace("cost: \"1\"", "cost: \"3\"").replace(taint, "unschedulable: true");
+    // The pod web-3, the last one.
+    let (before, pod) = changed.rsplit_once("cpu: \"1\"").expect("requests");
+    let changed = format!("{before}cpu: \"2\"{pod}").replace("cpu: \"6\"", "cpu: \"7\"");
+    replace(&path, &with(&changed, [budget("a", 2), budget("c", 3), budget("kept", 2)]));
+
+    let counts = json!({
+        "nodes": {"added": 0, "removed": 0, "changed": 2},
+        "pods": {"added": 0, "removed": 0, "moved": 0, "changed": 2},
+        "budgets": {"added": 1, "removed": 1, "changed": 1},
+    });
+    assert_eq!(events.reading(), (json!(2), counts.clone()));
+    let difference = server.get("/api/v1/diff?from=1&to=2");
+    assert_matches("Difference", &difference);
+    assert_eq!(difference["summary"], counts);
+    let nodes = difference["nodes"]["changed"].as_array().expect("a list").iter();
+    let nodes: Vec<(&Value, &Value)> = nodes.map(|it| (&it["name"], &it["fields"])).collect();
+    let fields = json!(["taints", "is_cordoned", "requested"]);
+    assert_eq!(nodes, [(&json!("n1"), &json!(["labels"])), (&json!("n2"), &fields)]);
+    let pods = json!([
+        {"pod": "shop/large", "from": null, "to": null, "fields": ["requests"]},
+        {"pod": "shop/web-3", "from": "n2", "to": "n2", "fields": ["requests"]},
+    ]);
+    assert_eq!(difference["pods"]["changed"], pods);
+    let listed = |name: &str, allowed: i32| json!({"name": name, "disruptions_allowed": allowed});
+    let budgets = json!({
+        "added": [listed("shop/c", 0)],
+        "removed": [listed("shop/b", 2)],
+        "changed": [{
+            "name": "shop/a",
+            "fields": ["limit", "disruptions_allowed"],
+            "before": listed("shop/a", 2),
+            "after": listed("shop/a", 1),
+        }],
+    });
+    assert_eq!(difference["budgets"], budgets);
 }
 
 /// A running cluster in memory with a node and a pod.

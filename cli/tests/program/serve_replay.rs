@@ -70,6 +70,7 @@ fn each_step_in_which_something_happens_is_a_reading() {
             "added": [],
             "removed": [{"pod": "default/first", "from": "n1", "to": null}],
             "moved": [{"pod": "default/second", "from": null, "to": "n1"}],
+            "changed": [],
         })
     );
     // Every question can be asked about every reading.
