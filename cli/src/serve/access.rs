@@ -161,7 +161,6 @@ impl Access {
     }
 
     /// The access of anyone.
-    #[cfg(test)]
     pub(super) fn anyone() -> Access {
         Access::new(Rule::Anyone, None, false)
     }

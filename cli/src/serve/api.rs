@@ -1,4 +1,4 @@
-//! The API: its routes, the bounds of a request, and the work behind it.
+//! The API: its handlers, the bounds of a request, and the work behind it.
 //!
 //! Questions are computed on blocking threads, as many at once as there are processors. A limited number waits for a
 //! thread; further ones are refused. Short answers have other threads and do not wait. If a client leaves, or waits too
@@ -22,7 +22,6 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get, post};
 use futures_util::stream::unfold;
 use portolan::model::Pod;
 use serde_json::{Map, Value, json};
@@ -37,6 +36,7 @@ use super::lines::Lines;
 use super::page;
 use super::problem::Problem;
 use super::query::{Asked, Number};
+use super::routes::table;
 use super::sessions::{NotAdded, Session, Sessions};
 use super::source::Source;
 use super::view::{Reading, View};
@@ -53,8 +53,6 @@ const MOST_QUESTIONS: usize = 128;
 
 /// The time until a question is given up.
 const LONGEST: Duration = Duration::from_secs(300);
-
-const DOCUMENT: &str = include_str!("openapi.json");
 
 /// What the handlers share.
 pub(super) struct App {
@@ -79,7 +77,7 @@ type Shared = State<Arc<App>>;
 /// The parameters of a question.
 #[derive(Default, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Parameters {
+pub(super) struct Parameters {
     /// The session whose cluster is read.
     session: Option<String>,
     /// The reading that is examined.
@@ -89,7 +87,7 @@ struct Parameters {
 /// A query without parameters.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-struct NoParameters {}
+pub(super) struct NoParameters {}
 
 type Answer = Result<Response, Problem>;
 
@@ -186,12 +184,12 @@ fn ended() -> Problem {
 
 /// The routes of the API and of the page, for those to whom `access` is given.
 pub(super) fn routes(app: Arc<App>, access: Arc<Access>) -> Router {
-    let router = table(&access).into_iter().fold(Router::new(), |router, (path, handlers)| {
-        let handlers = handlers.fallback(|| async {
+    let router = table(&access).into_iter().fold(Router::new(), |router, route| {
+        let handlers = route.handlers.fallback(|| async {
             let allowed = "the path does not have this method";
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, allowed)
         });
-        router.route(path, handlers)
+        router.route(route.path, handlers)
     });
     router
         .merge(page::routes())
@@ -201,29 +199,6 @@ pub(super) fn routes(app: Arc<App>, access: Arc<Access>) -> Router {
         .layer(from_fn(protect))
         .route_layer(from_fn_with_state(app.clone(), measure))
         .with_state(app)
-}
-
-fn table(access: &Arc<Access>) -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
-    vec![
-        ("/api/v1/summary", get(summary)),
-        ("/api/v1/nodes", get(nodes)),
-        ("/api/v1/nodes/{name}", get(node)),
-        ("/api/v1/pending", get(pending)),
-        ("/api/v1/explain", post(explain)),
-        ("/api/v1/headroom", post(headroom)),
-        ("/api/v1/what-if", post(what_if)),
-        ("/api/v1/compare", post(compare)),
-        ("/api/v1/sessions", get(sessions).post(add_session)),
-        ("/api/v1/sessions/{id}", get(session).delete(remove_session)),
-        ("/api/v1/audit", get(audit)),
-        ("/api/v1/generations", get(generations)),
-        ("/api/v1/diff", get(diff)),
-        ("/api/v1/events", get(events)),
-        ("/api/v1/openapi.json", get(|| async { text(DOCUMENT.to_owned()) })),
-        (access::LOGIN, access::login(access.clone())),
-        ("/healthz", get(|| async { "ok" })),
-        ("/metrics", get(metrics)),
-    ]
 }
 
 /// Refuses requests from pages of other origins, and adds the headers that protect the own page.
@@ -315,7 +290,7 @@ pub(super) fn fields(headers: &HeaderMap, body: &Bytes) -> Result<Map<String, Va
     }
 }
 
-async fn summary(State(app): Shared, Asked(of): Asked<Parameters>) -> Answer {
+pub(super) async fn summary(State(app): Shared, Asked(of): Asked<Parameters>) -> Answer {
     let view = app.view(&of)?;
     let summary = move || {
         let session = of.session.as_deref();
@@ -324,12 +299,12 @@ async fn summary(State(app): Shared, Asked(of): Asked<Parameters>) -> Answer {
     Ok(text(at_once(summary).await?))
 }
 
-async fn nodes(State(app): Shared, Asked(of): Asked<Parameters>) -> Answer {
+pub(super) async fn nodes(State(app): Shared, Asked(of): Asked<Parameters>) -> Answer {
     let view = app.view(&of)?;
     Ok(text(at_once(move || Ok(view.nodes().to_string())).await?))
 }
 
-async fn node(
+pub(super) async fn node(
     State(app): Shared,
     Path(name): Path<String>,
     Asked(of): Asked<Parameters>,
@@ -339,12 +314,12 @@ async fn node(
     Ok(text(node.await?.to_string()))
 }
 
-async fn pending(State(app): Shared, Asked(of): Asked<Parameters>) -> Answer {
+pub(super) async fn pending(State(app): Shared, Asked(of): Asked<Parameters>) -> Answer {
     let view = app.view(&of)?;
     Ok(text(work(&app, move |app, _| Ok(view.pending(&app.rules)?)).await?))
 }
 
-async fn explain(
+pub(super) async fn explain(
     State(app): Shared,
     Asked(of): Asked<Parameters>,
     headers: HeaderMap,
@@ -364,7 +339,7 @@ async fn explain(
     Ok(text(explanation.await?))
 }
 
-async fn headroom(
+pub(super) async fn headroom(
     State(app): Shared,
     Asked(of): Asked<Parameters>,
     headers: HeaderMap,
@@ -403,7 +378,7 @@ fn shape(requests: &Value) -> Result<Pod, Problem> {
     pod.ok_or_else(|| Problem::invalid("requests must be amounts by the name of a resource"))
 }
 
-async fn what_if(
+pub(super) async fn what_if(
     State(app): Shared,
     Asked(of): Asked<Parameters>,
     headers: HeaderMap,
@@ -429,7 +404,7 @@ async fn what_if(
     }
 }
 
-async fn compare(
+pub(super) async fn compare(
     State(app): Shared,
     Asked(of): Asked<Parameters>,
     headers: HeaderMap,
@@ -443,11 +418,14 @@ async fn compare(
     Ok(text(answer.await?))
 }
 
-async fn sessions(State(app): Shared, Asked(NoParameters {}): Asked<NoParameters>) -> Response {
+pub(super) async fn sessions(
+    State(app): Shared,
+    Asked(NoParameters {}): Asked<NoParameters>,
+) -> Response {
     text(app.sessions.list().to_string())
 }
 
-async fn add_session(
+pub(super) async fn add_session(
     State(app): Shared,
     Asked(NoParameters {}): Asked<NoParameters>,
     headers: HeaderMap,
@@ -498,20 +476,20 @@ async fn add_session(
     Ok((StatusCode::CREATED, text(created.to_string())).into_response())
 }
 
-async fn session(State(app): Shared, Path(id): Path<String>) -> Answer {
+pub(super) async fn session(State(app): Shared, Path(id): Path<String>) -> Answer {
     let (session, mut fields) = app.session(&id)?;
     fields["answer"] = session.answer.clone();
     Ok(text(fields.to_string()))
 }
 
-async fn remove_session(State(app): Shared, Path(id): Path<String>) -> Answer {
+pub(super) async fn remove_session(State(app): Shared, Path(id): Path<String>) -> Answer {
     match app.sessions.remove(&id) {
         true => Ok(StatusCode::NO_CONTENT.into_response()),
         false => Err(ended()),
     }
 }
 
-async fn audit(State(app): Shared, Asked(of): Asked<Parameters>) -> Answer {
+pub(super) async fn audit(State(app): Shared, Asked(of): Asked<Parameters>) -> Answer {
     let view = app.view(&of)?;
     let (current, input) = app.current.read().unwrap_or_else(PoisonError::into_inner).clone();
     if !Arc::ptr_eq(&view, &current) {
@@ -521,19 +499,25 @@ async fn audit(State(app): Shared, Asked(of): Asked<Parameters>) -> Answer {
     Ok(text(work(&app, move |app, _| Ok(view.audit(input.as_ref(), &app.rules)?)).await?))
 }
 
-async fn generations(State(app): Shared, Asked(NoParameters {}): Asked<NoParameters>) -> Response {
+pub(super) async fn generations(
+    State(app): Shared,
+    Asked(NoParameters {}): Asked<NoParameters>,
+) -> Response {
     text(app.history.list().to_string())
 }
 
 /// The generations that are compared.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Between {
+pub(super) struct Between {
     from: Number,
     to: Number,
 }
 
-async fn diff(State(app): Shared, Asked(Between { from, to }): Asked<Between>) -> Answer {
+pub(super) async fn diff(
+    State(app): Shared,
+    Asked(Between { from, to }): Asked<Between>,
+) -> Answer {
     let (Number(from), Number(to)) = (from, to);
     let (before, after) = (app.reading(from)?, app.reading(to)?);
     let difference = work(&app, move |_, _| {
@@ -545,7 +529,7 @@ async fn diff(State(app): Shared, Asked(Between { from, to }): Asked<Between>) -
 /// The generation after which events are reported.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Since {
+pub(super) struct Since {
     since: Option<Number>,
 }
 
@@ -585,7 +569,7 @@ impl Feed {
 }
 
 /// Reports each later reading of the cluster, or the current one first, and why the source cannot be read.
-async fn events(
+pub(super) async fn events(
     State(app): Shared,
     Asked(Since { since }): Asked<Since>,
     headers: HeaderMap,
@@ -602,12 +586,7 @@ async fn events(
     Sse::new(unfold(feed, Feed::next)).keep_alive(KeepAlive::default())
 }
 
-async fn metrics(State(app): Shared) -> Response {
+pub(super) async fn metrics(State(app): Shared) -> Response {
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     ([(CONTENT_TYPE, kind)], app.figures.text(&app)).into_response()
-}
-
-#[cfg(test)]
-pub(super) fn paths() -> Vec<&'static str> {
-    table(&Arc::new(Access::anyone())).into_iter().map(|(path, _)| path).collect()
 }

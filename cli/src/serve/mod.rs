@@ -7,6 +7,7 @@
 mod access;
 mod api;
 mod difference;
+mod document;
 mod example;
 mod figures;
 mod history;
@@ -15,10 +16,9 @@ mod page;
 mod play;
 mod problem;
 mod query;
+mod routes;
 mod sessions;
 mod source;
-#[cfg(test)]
-mod tests;
 mod view;
 
 use std::path::PathBuf;

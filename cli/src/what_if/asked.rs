@@ -139,7 +139,7 @@ impl Change {
     /// Parses a JSON object. Its fields have the names of the options with underscores, and the same values: a text, or
     /// a list of texts, or `true` for an option without a value. Names of files are not accepted.
     pub(crate) fn from_json(fields: &Map<String, Value>) -> Result<Change, String> {
-        let command = Fields::command().mut_arg("add", |it| it.value_parser(Copies::of_cluster));
+        let command = command();
         let mut arguments = Vec::new();
         for (name, value) in fields {
             let Some(field) = command.get_arguments().find(|it| it.get_id() == name.as_str())
@@ -185,6 +185,47 @@ impl Change {
     }
 }
 
+impl Change {
+    /// The schema of the JSON object.
+    pub(crate) fn schema() -> Value {
+        let text = json!({ "type": "string" });
+        let command = command();
+        let fields = command.get_arguments().map(|field| {
+            let choices = field.get_possible_values();
+            let choices: Vec<&str> = choices.iter().map(|choice| choice.get_name()).collect();
+            let mut schema = match field.get_action() {
+                ArgAction::SetTrue => json!({ "type": "boolean" }),
+                ArgAction::Append => json!({ "anyOf": [text, { "type": "array", "items": text }] }),
+                _ if !choices.is_empty() => json!({ "enum": choices }),
+                // The options with defaults are numbers, or numbers with a unit.
+                _ if !field.get_default_values().is_empty() => {
+                    json!({ "type": ["string", "number"] })
+                }
+                _ => text.clone(),
+            };
+            let help = field.get_help().map(ToString::to_string).unwrap_or_default();
+            schema["description"] = json!(by_fields(&help));
+            (field.get_id().to_string(), schema)
+        });
+        let description = format!(
+            "The options of portolan what-if, with underscores. add and scale are limited to {MOST_IN_JSON} nodes and \
+             pods, time_limit to {LONGEST_SEARCH} seconds."
+        );
+        json!({
+            "type": "object",
+            "properties": fields.collect::<Map<_, _>>(),
+            "additionalProperties": false,
+            "description": description,
+        })
+    }
+}
+
+/// The options of a change as fields: files are the server's.
+fn command() -> clap::Command {
+    const ADD: &str = "Add COUNT copies of a node in the cluster: 3xn1 adds three copies of n1.";
+    Fields::command().mut_arg("add", |it| it.value_parser(Copies::of_cluster).help(ADD))
+}
+
 /// The message of an error of the parser, in the form of later errors of a change.
 fn refusal(error: &clap::Error) -> String {
     let of = |kind| match error.get(kind) {
@@ -219,14 +260,15 @@ const OTHERS: [&str; 3] = ["pod", "ignore_unknown_plugins", "ignore_extenders"];
 
 /// An error of the program as an error of a request: it names fields in place of options.
 pub(crate) fn by_fields(text: &str) -> String {
-    let command = Fields::command();
+    let command = command();
     let mut parts = text.split("--");
     let mut named = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let end = part.find(|of: char| !of.is_ascii_lowercase() && of != '-');
         let (option, rest) = part.split_at(end.unwrap_or(part.len()));
         let field = option.replace('-', "_");
-        let is_field = named.is_empty() || named.ends_with(' ');
+        let is_command = !named.matches('`').count().is_multiple_of(2);
+        let is_field = !is_command && (named.is_empty() || named.ends_with(' '));
         let mut known = command.get_arguments().map(|it| it.get_id().as_str()).chain(OTHERS);
         if is_field && known.any(|it| it == field) {
             named.push_str(&field);
@@ -295,6 +337,7 @@ mod tests {
             ("--fail-node n1: --max-surge and --pod", "fail_node n1: max_surge and pod"),
             ("raise --max-pods, or add a--drain", "raise --max-pods, or add a--drain"),
             ("-- --", "-- --"),
+            ("--drain, as `kubectl --drain`", "drain, as `kubectl --drain`"),
         ] {
             assert_eq!(by_fields(text), named);
         }

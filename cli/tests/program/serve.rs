@@ -1,5 +1,6 @@
 //! `portolan serve`: every route answers as its OpenAPI document promises, and as the program does.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
@@ -93,14 +94,42 @@ impl Drop for Server {
     }
 }
 
-pub(crate) static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
-    serde_json::from_str(include_str!("../../src/serve/openapi.json")).expect("JSON")
+/// The schemas of the document, which refuse fields that they do not list.
+static SCHEMAS: LazyLock<Value> = LazyLock::new(|| {
+    let document: Value =
+        serde_json::from_str(include_str!("../../src/serve/openapi.json")).expect("JSON");
+    let schemas = &document["components"]["schemas"];
+    strict(schemas, schemas)
 });
+
+fn strict(schema: &Value, schemas: &Value) -> Value {
+    match schema {
+        Value::Object(of) if of.contains_key("allOf") => {
+            // Each part allows the fields of the others.
+            let parts = of["allOf"].as_array().expect("a list").iter();
+            let parts = parts.map(|part| match part["$ref"].as_str() {
+                Some(name) => &schemas[name.rsplit('/').next().expect("a name")],
+                None => part,
+            });
+            json!({ "allOf": parts.collect::<Vec<_>>(), "unevaluatedProperties": false })
+        }
+        Value::Object(of) => {
+            let mut all: serde_json::Map<String, Value> =
+                of.iter().map(|(name, part)| (name.clone(), strict(part, schemas))).collect();
+            if of.get("properties").is_some_and(Value::is_object) {
+                all.entry("additionalProperties").or_insert(json!(false));
+            }
+            Value::Object(all)
+        }
+        Value::Array(parts) => parts.iter().map(|part| strict(part, schemas)).collect(),
+        other => other.clone(),
+    }
+}
 
 pub(crate) fn assert_matches(schema: &str, answer: &Value) {
     let root = json!({
         "$ref": format!("#/components/schemas/{schema}"),
-        "components": DOCUMENT["components"],
+        "components": { "schemas": *SCHEMAS },
     });
     let validator = jsonschema::validator_for(&root).expect("a schema");
     let errors: Vec<String> =
@@ -228,11 +257,65 @@ fn every_route_matches_its_schema_and_the_program() {
     let compared = server.post("/api/v1/compare", &json!({"configs": ["", PACKS]}));
     assert_matches("Comparison", &compared);
     assert_matches("Audit", &server.get("/api/v1/audit"));
-    assert_eq!(server.get("/api/v1/openapi.json"), *DOCUMENT);
     assert_eq!(server.get("/healthz"), "ok");
     let metrics = server.get("/metrics");
     let counted = "portolan_serve_requests_total{path=\"/api/v1/headroom\",code=\"200\"} 2";
     assert!(metrics.as_str().expect("a text").contains(counted), "{metrics}");
+}
+
+/// The texts between grave accents.
+fn quoted(text: &str) -> BTreeSet<&str> {
+    text.split('`').skip(1).step_by(2).collect()
+}
+
+#[test]
+fn the_document_has_the_methods_parameters_and_fields_that_are_accepted() {
+    let server = Server::start(&["--cluster", &cluster("document")]);
+    let document = server.get("/api/v1/openapi.json");
+    let paths = document["paths"].as_object().expect("paths");
+    for (template, operations) in paths {
+        let path = template.replace("{name}", "n1").replace("{id}", "none");
+        for method in ["get", "post", "delete"] {
+            let upper = method.to_uppercase();
+            let body = (method == "post").then(|| json!({}));
+            let (code, answer) = server.request(&upper, &format!("{path}?none_=1"), body.as_ref());
+            assert_eq!(code == 405, operations[method].is_null(), "{upper} {path}");
+            let detail = answer["detail"].as_str().unwrap_or_default();
+            let unknown = detail.split_once("unknown parameter `none_`");
+            let accepted = unknown.map(|(_, names)| quoted(names)).unwrap_or_default();
+            let parameters = operations[method]["parameters"].as_array();
+            let parameters = parameters.into_iter().flatten();
+            let of_query = parameters.filter(|parameter| parameter["in"] == "query");
+            let named = of_query.map(|parameter| parameter["name"].as_str().expect("a name"));
+            assert_eq!(accepted, named.collect(), "{upper} {path}: {detail}");
+        }
+    }
+    let schemas = &document["components"]["schemas"];
+    let fields = |schema: &str| -> BTreeSet<&str> {
+        let fields = schemas[schema]["properties"].as_object().expect("fields");
+        fields.keys().map(String::as_str).collect()
+    };
+    let none = json!({"none_": 1});
+    let refused = server.problem("POST", "/api/v1/compare", Some(&none)).1;
+    let (_, accepted) = refused.split_once("`none_`").expect("the field");
+    assert_eq!(quoted(accepted), fields("CompareRequest"));
+    // Changes have the options of the program.
+    for asked in [
+        json!({"drain": ["n1"], "force": true, "max_surge": 1, "upgrade": "pool=p"}),
+        json!({"each": "node", "add": "1xn1"}),
+        json!({"consolidate": true, "time_limit": 0.5}),
+    ] {
+        let root =
+            json!({"$ref": "#/components/schemas/Change", "components": document["components"]});
+        assert!(jsonschema::is_valid(&root, &asked), "{asked}");
+        server.post("/api/v1/what-if", &asked);
+    }
+    assert!(fields("SessionRequest").is_superset(&fields("Change")));
+    let text = document.to_string();
+    let names = text.split("#/components/schemas/").skip(1);
+    for name in names.filter_map(|rest| rest.split('"').next()) {
+        assert!(schemas[name].is_object(), "{name}");
+    }
 }
 
 #[test]
@@ -445,7 +528,7 @@ fn questions_at_once_have_the_answers_of_questions_one_by_one() {
         threads.into_iter().map(|thread| thread.join().expect("an answer")).collect()
     });
     assert_eq!(alone, at_once);
-    let headlines: std::collections::BTreeSet<&str> =
+    let headlines: BTreeSet<&str> =
         alone.iter().filter_map(|answer| answer["headline"].as_str()).collect();
     assert!(headlines.len() > 1, "the drains differ: {headlines:?}");
 }
