@@ -55,7 +55,9 @@ export default function create(root) {
       (found) => {
         const fit = found.groups.reduce((sum, it) => sum + (it.fits_on > 0 ? it.pods.length : 0), 0);
         const all = `${count(found.pending, 'pod')} pending in ${count(found.groups.length, 'group')}`;
-        const lead = found.pending ? `${all}, of which ${whole(fit)} would fit alone.` : '';
+        const lead = found.pending
+          ? `${all}, ${fit ? `of which ${whole(fit)} would fit alone` : 'none of which fits'}.`
+          : '';
         fill(status, recorded?.about.headline ?? lead);
         const groups = [...found.groups].sort((a, b) => b.pods.length - a.pods.length);
         return [

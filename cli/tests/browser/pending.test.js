@@ -17,7 +17,7 @@ const heat = (page) => page.getByRole('img', { name: /Rejections by plugin/ });
 
 test('a group is opened with the keyboard and explained', () =>
   visit(address, '#/pending', {}, async (page, check) => {
-    await page.getByText(/^19 pods pending in \d groups, of which 0 would fit alone\.$/).waitFor();
+    await page.getByText(/^19 pods pending in \d groups, none of which fits\.$/).waitFor();
     await group(page, 'Deployment shop/cache').focus();
     await page.keyboard.press('Enter');
     await page.getByRole('heading', { name: 'shop/cache-22' }).waitFor();
