@@ -12,7 +12,6 @@ mod sched;
 mod serving;
 mod threads;
 mod vectors;
-mod workload_files;
 mod workloads;
 mod writes;
 
@@ -38,7 +37,6 @@ enum Command {
     Cache(cache::Arguments),
     Sched(Box<sched::Arguments>),
     Threads(threads::Arguments),
-    Live(workload_files::Arguments),
     Conformance(conformance::Arguments),
     Serve(serving::Arguments),
     /// Run the program `portolan`, as the server that is measured.
@@ -62,7 +60,6 @@ fn main() -> ExitCode {
         Command::Cache(arguments) => cache::run(&arguments),
         Command::Sched(arguments) => sched::run(&arguments),
         Command::Threads(arguments) => threads::run(&arguments),
-        Command::Live(arguments) => workload_files::run(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),
         Command::Serve(arguments) => serving::run(&arguments),
         Command::Portolan { words } => return portolan_cli::main_with(words),

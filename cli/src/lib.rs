@@ -57,9 +57,6 @@ pub use error::CommandError;
 pub use files::Wrong;
 #[doc(hidden)]
 pub use input::read;
-#[cfg(feature = "cluster")]
-#[doc(hidden)]
-pub use live::{configuration, duration, live, runtime, unimplemented};
 #[doc(hidden)]
 pub use random::Random;
 #[doc(hidden)]
@@ -67,7 +64,7 @@ pub use simulation::{closed, event};
 #[doc(hidden)]
 pub use table::{plain, right};
 #[doc(hidden)]
-pub use text::{count, line};
+pub use text::count;
 
 /// Schedule the pods of a Kubernetes cluster, replay workloads, explain pending pods and answer what-if questions.
 ///

@@ -13,7 +13,7 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
 
 /// The text in one line, with all control characters escaped: a name from an input must not add
 /// lines to a result or to a log.
-pub fn line(text: &str) -> Cow<'_, str> {
+pub(crate) fn line(text: &str) -> Cow<'_, str> {
     escaped(text, is_unsafe)
 }
 

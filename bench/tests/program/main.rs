@@ -6,4 +6,3 @@ mod conformance;
 mod errors;
 mod sched;
 mod serving;
-mod workload_files;

@@ -28,7 +28,7 @@ pub(super) fn check(gates: &[String]) -> Result<(), CommandError> {
 }
 
 /// Returns why portolan does not implement this value of a gate, or `None` if it does.
-pub fn unimplemented(name: &str, value: bool) -> Option<String> {
+fn unimplemented(name: &str, value: bool) -> Option<String> {
     match FEATURE_GATES.iter().find(|gate| gate.name == name) {
         None => {
             let known: Vec<&str> = FEATURE_GATES.iter().map(|gate| gate.name).collect();

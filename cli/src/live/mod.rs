@@ -11,10 +11,8 @@ mod serving;
 mod settings;
 pub(crate) mod shadow;
 
-pub use gates::unimplemented;
 pub(crate) use log::log_to_stderr;
-pub(crate) use run::Signals;
-pub use run::{configuration, duration};
+pub(crate) use run::{Signals, duration};
 pub(crate) use serving::{Certificate, Reviewers, not_secured, not_served};
 
 use tokio::runtime::{Builder, Runtime};
@@ -25,14 +23,14 @@ use crate::error::CommandError;
 /// thread would cost a quarter more processor time for the same bindings, because the two wake each other.
 const THREADS: usize = 1;
 
-pub fn runtime() -> Result<Runtime, CommandError> {
+pub(crate) fn runtime() -> Result<Runtime, CommandError> {
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(THREADS).thread_name("connections").enable_all();
     builder.build().map_err(|error| CommandError::Threads(error.to_string()))
 }
 
 /// Converts an error of the live scheduler.
-pub fn live(error: impl std::fmt::Display) -> CommandError {
+pub(crate) fn live(error: impl std::fmt::Display) -> CommandError {
     CommandError::Live(error.to_string())
 }
 

@@ -54,7 +54,7 @@ pub(crate) struct Arguments {
 }
 
 /// Reads a duration as Go writes it, such as `15s` or `1m30s`.
-pub fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text}: write a duration such as 15s or 1m30s");
     let read: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
     Duration::try_from(read).map_err(|_| wrong())
@@ -95,7 +95,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
 }
 
 /// Reads the file of a configuration.
-pub fn configuration(file: Option<&Path>) -> Result<Option<Arc<str>>, CommandError> {
+pub(super) fn configuration(file: Option<&Path>) -> Result<Option<Arc<str>>, CommandError> {
     let Some(file) = file else { return Ok(None) };
     let text = String::from_utf8(input::read(file)?);
     let invalid =

@@ -6,7 +6,6 @@ use crate::clock::now;
 use crate::defaults::{qos_class, section};
 use crate::error::ApiError;
 use crate::resources::{self, Resource};
-use crate::server::AdmissionPlugin;
 use crate::store::{Key, Store};
 
 /// Refuses new content in a namespace that does not exist (NamespaceLifecycle).
@@ -82,12 +81,10 @@ fn admit_pod(
 ) -> Result<(), ApiError> {
     let spec = section(pod, "spec");
     spec.entry("enableServiceLinks").or_insert(json!(true));
-    if store.admits(AdmissionPlugin::ServiceAccount) {
-        let account = spec.get("serviceAccountName").cloned().unwrap_or_else(|| json!("default"));
-        spec.insert("serviceAccount".into(), account.clone());
-        spec.insert("serviceAccountName".into(), account);
-    }
-    if store.admits(AdmissionPlugin::Priority) {
+    let account = spec.get("serviceAccountName").cloned().unwrap_or_else(|| json!("default"));
+    spec.insert("serviceAccount".into(), account.clone());
+    spec.insert("serviceAccountName".into(), account);
+    if store.admits_priorities {
         set_priority(store, resource, key, pod)?;
     }
     add_default_tolerations(pod);
@@ -116,7 +113,7 @@ pub(crate) fn admit_update(store: &Store, resource: &Resource, old: &Value, new:
     }
     let spec = section(new, "spec");
     spec.entry("enableServiceLinks").or_insert(json!(true));
-    if store.admits(AdmissionPlugin::Priority) {
+    if store.admits_priorities {
         for field in ["priority", "preemptionPolicy"] {
             if spec.get(field).is_none_or(Value::is_null) && !old["spec"][field].is_null() {
                 spec.insert(field.into(), old["spec"][field].clone());

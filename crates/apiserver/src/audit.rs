@@ -72,14 +72,6 @@ impl Audit {
     pub(crate) fn writes(&self) -> Vec<Write> {
         self.lock().iter().map(write).collect()
     }
-
-    /// The writes after the first `seen` to these resources, and the number of all writes.
-    pub(crate) fn writes_since(&self, seen: usize, resources: &[&str]) -> (Vec<Write>, usize) {
-        let entries = self.lock();
-        let new = entries.get(seen..).unwrap_or_default().iter();
-        let wanted = new.filter(|(write, _)| resources.contains(&&*write.resource));
-        (wanted.map(write).collect(), entries.len())
-    }
 }
 
 fn write((write, body): &(Write, Bytes)) -> Write {

@@ -63,15 +63,6 @@ impl ApiServer {
         self.put(object, Part::Status)
     }
 
-    /// Changes the resources of a pod's containers to those of `pod`. Nothing else changes. The server neither validates
-    /// the new amounts nor simulates the kubelet that applies them.
-    ///
-    /// # Errors
-    /// The error of a PUT of the subresource.
-    pub fn resize(&self, pod: &Value) -> Result<Value, ApiError> {
-        self.put(pod, Part::Resize)
-    }
-
     fn put(&self, object: &Value, part: Part) -> Result<Value, ApiError> {
         let (resource, key) = place(object)?;
         let path = path(resource, part)?;
@@ -193,8 +184,7 @@ fn path(resource: &Resource, part: Part) -> Result<String, ApiError> {
     match part {
         Part::Main => Ok(resource.plural.to_owned()),
         Part::Status if resource.status => Ok(format!("{}/status", resource.plural)),
-        Part::Resize if resource.kind == "Pod" => Ok("pods/resize".to_owned()),
-        Part::Status | Part::Resize => Err(ApiError::no_such_path()),
+        Part::Status => Err(ApiError::no_such_path()),
     }
 }
 

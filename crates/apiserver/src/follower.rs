@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn created_and_deleted_objects_are_reported_even_if_events_were_dropped() {
-        let store = Store::new(10);
+        let store = Store::new(10, true);
         let nodes = resources::nodes();
         let names = |keys: BTreeSet<Key>| keys.into_iter().map(|key| key.name).collect::<Vec<_>>();
         let create = |name: &str| {

@@ -64,7 +64,7 @@ pub use error::ApiError;
 pub use faults::{Effect, Fault};
 pub use kubelet::Kubelet;
 pub use patch::PatchKind;
-pub use server::{AdmissionPlugin, ApiServer, Options, User};
+pub use server::{ApiServer, Options, User};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

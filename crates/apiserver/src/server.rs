@@ -44,8 +44,8 @@ pub struct Options {
     pub controllers: bool,
     /// The users for token and access reviews.
     pub users: Vec<User>,
-    /// The admission plugins that do not run, as with `--disable-admission-plugins`.
-    pub disabled_admission: Vec<AdmissionPlugin>,
+    /// Whether the admission plugin Priority runs. Without it, pods keep the priority that they name.
+    pub admits_priorities: bool,
 }
 
 impl Default for Options {
@@ -60,19 +60,9 @@ impl Default for Options {
             bookmark_every: Duration::from_secs(60),
             controllers: true,
             users: Vec::new(),
-            disabled_admission: Vec::new(),
+            admits_priorities: true,
         }
     }
-}
-
-/// An admission plugin that a server can run without.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AdmissionPlugin {
-    /// Sets the priority of a pod from its priority class. Without it, pods keep the priority that they name.
-    Priority,
-    /// Sets the service account of a pod.
-    ServiceAccount,
 }
 
 /// A user for TokenReviews and SubjectAccessReviews.
@@ -154,7 +144,7 @@ impl ApiServer {
             }
         };
         let shared = Arc::new(Shared {
-            store: Store::new(options.watch_cache).without_admission(&options.disabled_admission),
+            store: Store::new(options.watch_cache, options.admits_priorities),
             audit: Audit::new(),
             faults: Plan::default(),
             in_flight: AtomicUsize::new(0),
@@ -268,13 +258,6 @@ impl ApiServer {
     /// [`ApiServer::take_writes`].
     pub fn writes(&self) -> Vec<Write> {
         self.shared.audit.writes()
-    }
-
-    /// The writes after the first `seen` whose resource is one of `resources`, such as `pods/binding`, and the number of
-    /// all writes so far, to be passed as `seen` next time. O(writes since then). [`ApiServer::take_writes`] resets the
-    /// number.
-    pub fn writes_since(&self, seen: usize, resources: &[&str]) -> (Vec<Write>, usize) {
-        self.shared.audit.writes_since(seen, resources)
     }
 
     /// The number of recorded writes. O(1).

@@ -17,7 +17,6 @@ use crate::error::ApiError;
 use crate::history::{Event, Happening, History, TooOld};
 use crate::resources::{Resource, TABLE};
 use crate::selectors::field;
-use crate::server::AdmissionPlugin;
 
 /// The namespace and name of an object. The namespace of a cluster-scoped object is empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -274,25 +273,17 @@ impl Collection {
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) clock: Arc<Clock>,
-    disabled_admission: Vec<AdmissionPlugin>,
+    /// Whether the admission plugin Priority runs.
+    pub(crate) admits_priorities: bool,
     collections: Vec<Collection>,
 }
 
 impl Store {
-    pub(crate) fn new(watch_cache: usize) -> Self {
+    pub(crate) fn new(watch_cache: usize, admits_priorities: bool) -> Self {
         let clock = Arc::new(Clock::new());
         let collection = |resource| Collection::new(resource, watch_cache, clock.clone());
         let collections = TABLE.iter().map(collection).collect();
-        Store { clock, disabled_admission: Vec::new(), collections }
-    }
-
-    pub(crate) fn without_admission(self, disabled: &[AdmissionPlugin]) -> Self {
-        Store { disabled_admission: disabled.to_vec(), ..self }
-    }
-
-    /// Whether an admission plugin runs.
-    pub(crate) fn admits(&self, plugin: AdmissionPlugin) -> bool {
-        !self.disabled_admission.contains(&plugin)
+        Store { clock, admits_priorities, collections }
     }
 
     pub(crate) fn of(&self, resource: &Resource) -> &Collection {
@@ -325,7 +316,7 @@ mod tests {
 
     #[test]
     fn a_write_without_a_change_gets_no_version() {
-        let store = Store::new(10);
+        let store = Store::new(10, true);
         put(&store, "a", json!({}));
         let nodes = store.of(resources::nodes());
         let before = nodes.get(&Key::new("", "a")).unwrap();
@@ -336,7 +327,7 @@ mod tests {
 
     #[test]
     fn the_versions_of_two_kinds_are_one_sequence() {
-        let store = Store::new(10);
+        let store = Store::new(10, true);
         put(&store, "a", json!({}));
         let pods = store.of(resources::pods());
         let object = json!({"metadata": {"name": "p"}});
@@ -348,7 +339,7 @@ mod tests {
 
     #[test]
     fn a_list_can_be_read_as_of_an_earlier_version() {
-        let store = Store::new(10);
+        let store = Store::new(10, true);
         put(&store, "a", json!({"v": "1"}));
         put(&store, "b", json!({}));
         let then = store.clock.version();
@@ -371,7 +362,7 @@ mod tests {
 
     #[test]
     fn a_removed_object_ends_with_an_event_of_its_own_version() {
-        let store = Store::new(10);
+        let store = Store::new(10, true);
         put(&store, "a", json!({}));
         let nodes = store.of(resources::nodes());
         let from = store.clock.version();

@@ -19,8 +19,6 @@ pub(crate) enum Part {
     Main,
     /// The status alone.
     Status,
-    /// The resources of a pod's containers alone.
-    Resize,
 }
 
 /// Returns the object in the form that clients see.
@@ -436,9 +434,6 @@ fn revise(
         devices::check_status(store, resource, key, old, &revised)?;
         return Ok(Change::Put(revised));
     }
-    if part == Part::Resize {
-        return Ok(Change::Put(with_resources(old, &new)));
-    }
     admission::admit_update(store, resource, old, &mut new);
     let map = new.as_object_mut().expect("a stored body is a map");
     if resource.status {
@@ -494,23 +489,6 @@ fn with_status(resource: &Resource, old: &Value, mut new: Value) -> Value {
 }
 
 /// Returns `old` with the containers' resources of `new`. kube-apiserver drops all other changes, too.
-fn with_resources(old: &Value, new: &Value) -> Value {
-    let mut revised = old.clone();
-    for list in ["containers", "initContainers"] {
-        let given = new["spec"][list].as_array().map(Vec::as_slice).unwrap_or_default();
-        for container in revised["spec"][list].as_array_mut().into_iter().flatten() {
-            let same = given.iter().find(|given| given["name"] == container["name"]);
-            if let Some(same) = same {
-                container["resources"] = same["resources"].clone();
-            }
-        }
-    }
-    if !same_specification(old, &revised) {
-        bump_generation(&mut revised);
-    }
-    revised
-}
-
 fn same_specification(old: &Value, new: &Value) -> bool {
     let rest = |object: &Value| -> Vec<(String, Value)> {
         let fields = object.as_object().into_iter().flatten();

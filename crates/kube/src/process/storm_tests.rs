@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use portolan_apiserver::{AdmissionPlugin, ApiServer, Effect, Fault, Kubelet, Options, Write};
+use portolan_apiserver::{ApiServer, Effect, Fault, Kubelet, Options, Write};
 use serde_json::{Value, json};
 
 use super::{LiveConfig, LiveScheduler};
@@ -146,7 +146,7 @@ async fn run(seed: u64, weather: Weather, storms: usize) {
     let server = ApiServer::start(Options {
         controllers: false,
         write_delay: Duration::from_millis(random.u64(0..8)),
-        disabled_admission: vec![AdmissionPlugin::Priority],
+        admits_priorities: false,
         ..Options::default()
     });
     let server = server.expect("started");
@@ -164,7 +164,7 @@ async fn run(seed: u64, weather: Weather, storms: usize) {
     live.mirror().synced().await.expect("synced");
     live.begin().expect("begun");
     server.set_faults(seed, weather.faults());
-    let before = server.write_count();
+    drop(server.take_writes());
     for (at, preemptor) in preemptors.iter().enumerate() {
         server.create(preemptor).expect("created");
         if weather == Weather::Restarting && at == preemptors.len() / 2 {
@@ -175,7 +175,7 @@ async fn run(seed: u64, weather: Weather, storms: usize) {
     bound(&server, &all, &what).await;
     live.stop(Duration::from_secs(20)).await;
     server.set_faults(0, Vec::new());
-    let (writes, _) = server.writes_since(before, &["pods", "pods/status", "pods/binding"]);
+    let writes = server.writes();
     let deletions =
         writes.iter().filter(|write| write.verb == "delete" && write.resource == "pods");
     // How often each victim was deleted by the scheduler, and how many deletions were refused for another reason.
