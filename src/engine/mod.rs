@@ -13,7 +13,6 @@ mod shared;
 mod weak;
 mod writer;
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 pub use reader::{ReadError, Reader};
@@ -63,11 +62,6 @@ pub struct Config {
     /// Enables Gödel semantics: pods are counted on the node on which a scheduler has assumed them according to their
     /// annotations. By default the engine behaves like kube-scheduler's cache, which ignores these annotations.
     pub godel: Option<GodelConfig>,
-    /// The number of sweeps of expired pods ([`Event::Expire`](crate::cache::Event::Expire)) between two audits. If an
-    /// audit finds a difference, the state is rebuilt ([`Writer::audit_and_rebuild`]). An audit blocks the writer for
-    /// as long as adding all objects one by one takes: half a second for 5,000 nodes with 150,000 pods. By default
-    /// there are no audits.
-    pub audit_every: Option<NonZeroU32>,
     /// The check that a placement must pass before the pod is assumed, unless it was decided on the current version. By
     /// default the check covers the node's resources, number of pods and host ports, so that schedulers that decide
     /// concurrently do not overcommit a node.
@@ -105,14 +99,14 @@ impl Config {
         Config { stores: self.stores.with(store), ..self }
     }
 
-    /// Returns whether a sweep may change something, or an audit is due after some sweeps.
+    /// Returns whether a sweep may change something.
     fn needs_sweeps(&self) -> bool {
         // Zero means that nothing expires.
         let ends = |ttl: Option<Duration>| ttl.is_some_and(|ttl| !ttl.is_zero());
         let godel = self.godel.as_ref().is_some_and(|godel| {
             ends(godel.reservations) || ends(godel.unfinished_ttl) || godel.deletion_marks
         });
-        ends(self.assumed_ttl) || godel || self.audit_every.is_some()
+        ends(self.assumed_ttl) || godel
     }
 }
 
@@ -124,7 +118,6 @@ impl std::fmt::Debug for Config {
             .field("sweep_period", &self.sweep_period)
             .field("pod_names", &self.pod_names)
             .field("godel", &self.godel)
-            .field("audit_every", &self.audit_every)
             .field("commit_check", &self.commit_check)
             .field("stores", &self.stores)
             .finish()

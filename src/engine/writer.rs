@@ -1,6 +1,6 @@
 //! The writer, which folds events and publishes versions.
 
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use portolan_publish::{Publisher, Versioned};
@@ -86,8 +86,6 @@ pub struct Writer {
     publisher: Publisher<Snapshot>,
     thread: WriterThread,
     rebuilds: u64,
-    /// The audits of [`Config::audit_every`], and the number of sweeps until the next one.
-    audits: Option<(NonZeroU32, u32)>,
 }
 
 impl Writer {
@@ -100,21 +98,20 @@ impl Writer {
         if let Some(godel) = config.godel {
             state = state.with_godel(godel);
         }
-        Writer::of(state, config.audit_every)
+        Writer::of(state)
     }
 
     pub(super) fn at(version: &Cluster, config: Config) -> Writer {
         let state = State::at(version, config.assumed_ttl, config.commit_check);
-        Writer::of(state, config.audit_every)
+        Writer::of(state)
     }
 
-    fn of(state: State, audit_every: Option<NonZeroU32>) -> Writer {
+    fn of(state: State) -> Writer {
         Writer {
             publisher: Publisher::new(Arc::new(state.freeze())),
             state,
             thread: WriterThread::default(),
             rebuilds: 0,
-            audits: audit_every.map(|every| (every, every.get())),
         }
     }
 
@@ -133,20 +130,7 @@ impl Writer {
         drop(within);
         #[cfg(feature = "tracing")]
         trace_relist(event, &outcome);
-        if matches!(event, Event::Expire(_)) {
-            self.audit_if_due();
-        }
         outcome
-    }
-
-    /// Counts a sweep, and audits the state if [`Config::audit_every`] sweeps have passed.
-    fn audit_if_due(&mut self) {
-        let Some((every, left)) = &mut self.audits else { return };
-        *left -= 1;
-        if *left == 0 {
-            *left = every.get();
-            self.audit_and_rebuild();
-        }
     }
 
     /// Folds an event that nobody else needs. Its nodes may share memory with those of the cluster.
@@ -511,7 +495,7 @@ impl Writer {
 
     /// Audits the state, and rebuilds it if the audit finds a difference, as kube-scheduler's `UpdateSnapshot` recovers
     /// from inconsistent lists. Returns the rebuild, or `None` if the state is consistent. [`Figures::rebuilds`] counts
-    /// the rebuilds. [`Config::audit_every`] calls this after sweeps. O(n log n).
+    /// the rebuilds. O(n log n).
     ///
     /// ```
     /// use portolan::cache::{Config, Engine};
@@ -664,33 +648,20 @@ mod tests {
     }
 
     #[test]
-    fn an_inconsistent_state_is_rebuilt_by_the_audit_after_the_given_sweeps() {
-        let audit_every = NonZeroU32::new(3);
-        let (mut writer, reader) = Engine::inline(Config { audit_every, ..Config::default() });
+    fn an_inconsistent_state_is_rebuilt_after_an_audit() {
+        let (mut writer, reader) = Engine::inline(Config::default());
         writer.add_node(node("n1").cpu(4_000).build()).unwrap();
         writer.add_pod(pod("a").cpu(10).claim("c").on("n1").build()).unwrap();
         writer.publish();
         let whole = writer.cluster().dump();
-        let sweep = |writer: &mut Writer| assert!(writer.expire(Timestamp::from_secs(1)).is_ok());
-        // Consistent states are not rebuilt.
-        (0..6).for_each(|_| sweep(&mut writer));
-        assert_eq!((writer.figures().rebuilds, reader.snapshot().dump()), (0, whole.clone()));
+        assert_eq!((writer.audit_and_rebuild(), writer.figures().rebuilds), (None, 0));
         for round in 1..3 {
             writer.state.damage().cluster.counts.pods += 1;
-            (0..2).for_each(|_| sweep(&mut writer));
-            assert_eq!(writer.cluster().pod_count(), 2);
-            sweep(&mut writer);
+            let rebuilt = writer.audit_and_rebuild().expect("the count is wrong");
+            assert_eq!(rebuilt.differences[0].place, "counts");
             assert_eq!((writer.figures().rebuilds, writer.cluster().pod_count()), (round, 1));
             assert_eq!(reader.snapshot().dump(), whole, "the rebuild is published");
         }
-        // By default, only a call audits.
-        let (mut writer, _) = Engine::inline(Config::default());
-        writer.state.damage().cluster.counts.pods += 1;
-        (0..10).for_each(|_| sweep(&mut writer));
-        assert_eq!(writer.figures().rebuilds, 0);
-        let rebuilt = writer.audit_and_rebuild().expect("the count is wrong");
-        assert_eq!(rebuilt.differences[0].place, "counts");
-        assert_eq!((writer.audit_and_rebuild(), writer.figures().rebuilds), (None, 1));
     }
 
     #[test]
