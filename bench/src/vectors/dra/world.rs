@@ -10,7 +10,7 @@ use portolan::model::{Pod, Timestamp};
 use portolan::plugin::{PodInPreBind, Snapshots};
 use portolan_dra::Devices;
 use portolan_dra::model::{AllocatedDeviceStatus, Condition, ResourceClaim};
-use portolan_dra::plugin::{ApiError, Backend, ExtendedClaimStatus};
+use portolan_dra::plugin::{ApiError, Backend, ClaimPart, ExtendedClaimStatus};
 use portolan_dra::store::DeviceEvent;
 use serde_json::{Value, json};
 
@@ -159,25 +159,20 @@ impl Backend for World {
         self.put_claim(claim).map_err(ApiError::Other)
     }
 
-    fn update(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
+    fn update(&self, claim: &ResourceClaim, part: ClaimPart) -> Result<ResourceClaim, ApiError> {
         let mut stored = self.stored(claim)?;
-        stored.metadata = claim.metadata.clone();
-        self.put_claim(stored).map_err(ApiError::Other)
-    }
-
-    fn update_status(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
-        let mut stored = self.stored(claim)?;
-        let is_new = stored.status.allocation.is_none();
-        stored.status = claim.status.clone();
-        if is_new {
-            self.drive(&mut stored);
+        let ResourceClaim { metadata, status, .. } = claim.clone();
+        match part {
+            ClaimPart::Metadata => stored.metadata = metadata,
+            ClaimPart::Consumers => stored.status.reserved_for = status.reserved_for,
+            ClaimPart::Status => {
+                let is_new = stored.status.allocation.is_none();
+                stored.status = status;
+                if is_new {
+                    self.drive(&mut stored);
+                }
+            }
         }
-        self.put_claim(stored).map_err(ApiError::Other)
-    }
-
-    fn update_consumers(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
-        let mut stored = self.stored(claim)?;
-        stored.status.reserved_for = claim.status.reserved_for.clone();
         self.put_claim(stored).map_err(ApiError::Other)
     }
 

@@ -49,27 +49,12 @@ pub trait Backend: Send + Sync {
     /// The request failed.
     fn create(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError>;
 
-    /// Replaces the metadata of a claim.
+    /// Replaces a part of a claim.
     ///
     /// # Errors
     ///
     /// The claim has changed or does not exist, or the request failed.
-    fn update(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError>;
-
-    /// Replaces the status of a claim.
-    ///
-    /// # Errors
-    ///
-    /// The claim has changed or does not exist, or the request failed.
-    fn update_status(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError>;
-
-    /// Replaces the consumers of an allocated claim. The stored allocation is not written again: the API server refuses
-    /// any change of it, also the loss of fields that the model does not have.
-    ///
-    /// # Errors
-    ///
-    /// The claim has changed or does not exist, or the request failed.
-    fn update_consumers(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError>;
+    fn update(&self, claim: &ResourceClaim, part: ClaimPart) -> Result<ResourceClaim, ApiError>;
 
     /// Removes the pod from the consumers of a claim, by its uid: a strategic merge patch of the status, with the uid
     /// of the claim.
@@ -117,6 +102,18 @@ pub trait Backend: Send + Sync {
     ///
     /// The pod will not be bound, so there is nothing to wait for: it was cancelled, or the scheduler stops.
     fn wait(&self, duration: Duration, pod: &PodInPreBind) -> Result<(), String>;
+}
+
+/// The part of a claim that a write replaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClaimPart {
+    /// The metadata.
+    Metadata,
+    /// The status.
+    Status,
+    /// The consumers of an allocated claim. The stored allocation is not written again: the API server refuses any
+    /// change of it, also the loss of fields that the model does not have.
+    Consumers,
 }
 
 /// A pod's `status.extendedResourceClaimStatus`.

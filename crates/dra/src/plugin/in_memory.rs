@@ -14,7 +14,7 @@ use portolan::plugin::PodInPreBind;
 use crate::model::{AllocatedDeviceStatus, Condition, ResourceClaim};
 use crate::store::{DeviceEvent, Devices};
 
-use super::backend::{ApiError, Backend, ExtendedClaimStatus};
+use super::backend::{ApiError, Backend, ClaimPart, ExtendedClaimStatus};
 
 /// Writes claims to an engine's store, for replays, simulations and tests. Does not keep the engine alive.
 pub struct InMemoryBackend {
@@ -108,23 +108,19 @@ impl Backend for InMemoryBackend {
         self.put(claim)
     }
 
-    fn update(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
-        self.change(claim, |stored| stored.metadata = claim.metadata.clone())
-    }
-
-    fn update_status(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
-        self.change(claim, |stored| {
-            let is_new = stored.status.allocation.is_none();
-            stored.status = claim.status.clone();
-            if is_new {
-                prepare(stored);
+    fn update(&self, claim: &ResourceClaim, part: ClaimPart) -> Result<ResourceClaim, ApiError> {
+        let ResourceClaim { metadata, status, .. } = claim.clone();
+        self.change(claim, |stored| match part {
+            ClaimPart::Metadata => stored.metadata = metadata,
+            ClaimPart::Consumers => stored.status.reserved_for = status.reserved_for,
+            ClaimPart::Status => {
+                let is_new = stored.status.allocation.is_none();
+                stored.status = status;
+                if is_new {
+                    prepare(stored);
+                }
             }
         })
-    }
-
-    fn update_consumers(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
-        let consumers = claim.status.reserved_for.clone();
-        self.change(claim, |stored| stored.status.reserved_for = consumers)
     }
 
     fn remove_reservation(
@@ -201,15 +197,7 @@ impl Backend for DryRunBackend {
         Ok(claim.clone())
     }
 
-    fn update(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
-        Ok(claim.clone())
-    }
-
-    fn update_status(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
-        Ok(claim.clone())
-    }
-
-    fn update_consumers(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
+    fn update(&self, claim: &ResourceClaim, _: ClaimPart) -> Result<ResourceClaim, ApiError> {
         Ok(claim.clone())
     }
 
@@ -266,7 +254,7 @@ mod tests {
     #[test]
     fn allocated_devices_are_prepared_at_once() {
         let (_engine, backend) = backend();
-        let stored = backend.update_status(&claim("1")).unwrap();
+        let stored = backend.update(&claim("1"), ClaimPart::Status).unwrap();
         assert_eq!(&*stored.metadata.resource_version, "2");
         assert_eq!(&*stored.status.devices[0].conditions[0].kind, "ready");
         assert_eq!(backend.get("d", "c"), Ok(stored));
@@ -275,10 +263,16 @@ mod tests {
     #[test]
     fn outdated_claims_are_refused() {
         let (_engine, backend) = backend();
-        backend.update_status(&claim("1")).unwrap();
-        assert!(matches!(backend.update_status(&claim("1")), Err(ApiError::Conflict(_))));
+        backend.update(&claim("1"), ClaimPart::Status).unwrap();
+        assert!(matches!(
+            backend.update(&claim("1"), ClaimPart::Status),
+            Err(ApiError::Conflict(_))
+        ));
         backend.delete(&claim("2")).unwrap();
-        assert!(matches!(backend.update_status(&claim("2")), Err(ApiError::NotFound(_))));
+        assert!(matches!(
+            backend.update(&claim("2"), ClaimPart::Status),
+            Err(ApiError::NotFound(_))
+        ));
     }
 
     #[test]

@@ -42,7 +42,7 @@ use crate::allocator::Selectors;
 use crate::model::ResourceClaim;
 use crate::store::{DeviceEvent, Devices, InFlight};
 
-pub use backend::{ApiError, Backend, ContainerExtendedRequest, ExtendedClaimStatus};
+pub use backend::{ApiError, Backend, ClaimPart, ContainerExtendedRequest, ExtendedClaimStatus};
 pub use in_memory::{DryRunBackend, InMemoryBackend};
 pub use state::{ClaimDevices, chosen_devices};
 

@@ -6,6 +6,7 @@ use portolan::plugin::{Code, Cycle, Status};
 use crate::model::{ResourceClaim, ResourceClaimStatus};
 use crate::store::DeviceEvent;
 
+use super::backend::ClaimPart;
 use super::state::PodState;
 use super::{DynamicResources, NAME, error};
 
@@ -47,7 +48,8 @@ pub(super) fn is_stored(claim: &ResourceClaim) -> bool {
 
 fn deallocate(plugin: &DynamicResources, claim: &ResourceClaim) -> Result<(), Status> {
     let free = ResourceClaim { status: ResourceClaimStatus::default(), ..claim.clone() };
-    let freed = plugin.backend.update_status(&free).map_err(|why| error(why.to_string()))?;
+    let freed =
+        plugin.backend.update(&free, ClaimPart::Status).map_err(|why| error(why.to_string()))?;
     plugin.submit(DeviceEvent::UpdateClaim(freed.into()))
 }
 

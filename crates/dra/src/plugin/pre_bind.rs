@@ -10,7 +10,7 @@ use portolan::plugin::{Cycle, Status};
 use crate::model::{AllocationResult, ConsumerReference, ResourceClaim};
 use crate::store::DeviceEvent;
 
-use super::backend::{ApiError, ExtendedClaimStatus};
+use super::backend::{ApiError, ClaimPart, ExtendedClaimStatus};
 use super::binding::{self, Readiness};
 use super::state::{Chosen, PodState};
 use super::time::write_time;
@@ -153,7 +153,7 @@ fn write(
     if let Some(allocation) = allocation {
         if !claim.metadata.finalizers.iter().any(|finalizer| &**finalizer == FINALIZER) {
             claim.metadata.finalizers.push(FINALIZER.into());
-            let updated = plugin.backend.update(&claim);
+            let updated = plugin.backend.update(&claim, ClaimPart::Metadata);
             claim = updated.map_err(|why| ("add finalizer", why))?;
         }
         let mut allocation = AllocationResult::clone(allocation);
@@ -168,8 +168,10 @@ fn write(
         uid: pod.uid.to_string().into(),
     });
     let (step, written) = match allocation {
-        Some(_) => ("add allocation and reservation", plugin.backend.update_status(&claim)),
-        None => ("add reservation", plugin.backend.update_consumers(&claim)),
+        Some(_) => {
+            ("add allocation and reservation", plugin.backend.update(&claim, ClaimPart::Status))
+        }
+        None => ("add reservation", plugin.backend.update(&claim, ClaimPart::Consumers)),
     };
     written.map_err(|why| (step, why))
 }

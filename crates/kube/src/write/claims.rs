@@ -18,7 +18,7 @@ use portolan::model::{Pod, Timestamp};
 use portolan::plugin::PodInPreBind;
 use portolan_dra::Devices;
 use portolan_dra::model::{ResourceClaim, ResourceClaimStatus};
-use portolan_dra::plugin::{ApiError, Backend, ExtendedClaimStatus, FINALIZER};
+use portolan_dra::plugin::{ApiError, Backend, ClaimPart, ExtendedClaimStatus, FINALIZER};
 use portolan_dra::store::DeviceEvent;
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -127,31 +127,26 @@ impl Backend for ApiClaims {
         created
     }
 
-    /// Replaces the finalizers, the only metadata that the plugin changes.
-    fn update(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
-        let mut metadata = version_of(claim);
-        metadata["finalizers"] = json!(claim.metadata.finalizers);
-        let change = json!({ "metadata": metadata });
-        self.read(self.api.patch(&path(claim, ""), Patch::Merge, &change))
-    }
-
-    /// Replaces the allocation and the consumers. Reports of drivers stay, unless the allocation is removed. `null`
-    /// removes a field.
-    fn update_status(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
+    /// Of the metadata, replaces the finalizers alone: the plugin changes nothing else. Of the status, replaces the
+    /// allocation and the consumers. Reports of drivers stay, unless the allocation is removed. `null` removes a field.
+    fn update(&self, claim: &ResourceClaim, part: ClaimPart) -> Result<ResourceClaim, ApiError> {
         let ResourceClaimStatus { allocation, reserved_for, .. } = &claim.status;
-        let consumers = Some(reserved_for).filter(|list| !list.is_empty());
-        let mut status = json!({"allocation": allocation, "reservedFor": consumers});
-        if allocation.is_none() {
-            status["devices"] = Value::Null;
+        let mut change = json!({ "metadata": version_of(claim) });
+        match part {
+            ClaimPart::Metadata => {
+                change["metadata"]["finalizers"] = json!(claim.metadata.finalizers);
+            }
+            ClaimPart::Consumers => change["status"] = json!({ "reservedFor": reserved_for }),
+            ClaimPart::Status => {
+                let consumers = Some(reserved_for).filter(|list| !list.is_empty());
+                change["status"] = json!({"allocation": allocation, "reservedFor": consumers});
+                if allocation.is_none() {
+                    change["status"]["devices"] = Value::Null;
+                }
+            }
         }
-        let change = json!({"metadata": version_of(claim), "status": status});
-        self.read(self.api.patch(&path(claim, "status"), Patch::Merge, &change))
-    }
-
-    fn update_consumers(&self, claim: &ResourceClaim) -> Result<ResourceClaim, ApiError> {
-        let status = json!({"reservedFor": claim.status.reserved_for});
-        let change = json!({"metadata": version_of(claim), "status": status});
-        self.read(self.api.patch(&path(claim, "status"), Patch::Merge, &change))
+        let subresource = if part == ClaimPart::Metadata { "" } else { "status" };
+        self.read(self.api.patch(&path(claim, subresource), Patch::Merge, &change))
     }
 
     fn remove_reservation(

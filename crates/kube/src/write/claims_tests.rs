@@ -11,7 +11,7 @@ use portolan_apiserver::{ApiServer, Effect, Fault};
 use portolan_dra::Devices;
 use portolan_dra::model::{ResourceClaim, read};
 use portolan_dra::plugin::{
-    ApiError, Backend, ContainerExtendedRequest, ExtendedClaimStatus, FINALIZER,
+    ApiError, Backend, ClaimPart, ContainerExtendedRequest, ExtendedClaimStatus, FINALIZER,
 };
 use portolan_dra::store::DeviceEvent;
 use portolan_k8s::config::Configuration;
@@ -66,7 +66,7 @@ fn a_claim_gets_finalizers_and_keeps_all_other_metadata() {
     let world = world();
     let mut claim = claim();
     claim.metadata.finalizers.push(FINALIZER.into());
-    assert_eq!(world.writes.claims().update(&claim), Ok(self::claim()));
+    assert_eq!(world.writes.claims().update(&claim, ClaimPart::Metadata), Ok(self::claim()));
     let seen = only(&world);
     assert_eq!(seen.line(), format!("PATCH {CLAIM}"));
     assert_eq!(seen.format, "application/merge-patch+json");
@@ -82,7 +82,7 @@ fn an_allocation_is_written_with_its_consumers() {
     claim.status.allocation = serde_json::from_value(allocation()).expect("an allocation");
     let consumer = json!({"resource": "pods", "name": "web-0", "uid": "u-1"});
     claim.status.reserved_for = vec![serde_json::from_value(consumer.clone()).expect("a consumer")];
-    world.writes.claims().update_status(&claim).expect("written");
+    world.writes.claims().update(&claim, ClaimPart::Status).expect("written");
     let seen = only(&world);
     assert_eq!(seen.line(), format!("PATCH {CLAIM}/status"));
     assert_eq!(seen.format, "application/merge-patch+json");
@@ -96,7 +96,7 @@ fn an_allocation_is_written_with_its_consumers() {
 #[test]
 fn an_allocation_is_removed_with_all_that_depends_on_it() {
     let world = world();
-    world.writes.claims().update_status(&claim()).expect("written");
+    world.writes.claims().update(&claim(), ClaimPart::Status).expect("written");
     let status = json!({"allocation": null, "reservedFor": null, "devices": null});
     assert_eq!(only(&world).body["status"], status);
 }
@@ -165,9 +165,9 @@ fn nothing_is_written_without_the_lease() {
     let (claims, claim) = (world.writes.claims(), claim());
     let no_lease = || ApiError::Other("this scheduler does not hold its lease".to_owned());
     assert_eq!(claims.create(&claim), Err(no_lease()));
-    assert_eq!(claims.update(&claim), Err(no_lease()));
-    assert_eq!(claims.update_status(&claim), Err(no_lease()));
-    assert_eq!(claims.update_consumers(&claim), Err(no_lease()));
+    assert_eq!(claims.update(&claim, ClaimPart::Metadata), Err(no_lease()));
+    assert_eq!(claims.update(&claim, ClaimPart::Status), Err(no_lease()));
+    assert_eq!(claims.update(&claim, ClaimPart::Consumers), Err(no_lease()));
     assert_eq!(claims.remove_reservation(&claim, &web()), Err(no_lease()));
     assert_eq!(claims.delete(&claim), Err(no_lease()));
     assert_eq!(claims.set_extended_status(&web(), &Default::default()), Err(no_lease()));
@@ -193,7 +193,7 @@ fn refusals_are_told_apart() {
                 json!({"kind": "Status", "code": code, "reason": reason, "message": message});
             Answer::Json(code, body)
         });
-        world.writes.claims().update(&claim()).expect_err("refused")
+        world.writes.claims().update(&claim(), ClaimPart::Metadata).expect_err("refused")
     };
     let text = |text: &str| text.to_owned();
     assert_eq!(answer(409, "Conflict", "modified"), ApiError::Conflict(text("modified")));
@@ -528,7 +528,7 @@ fn a_claim_for_extended_resources_is_deleted_although_it_is_protected() {
     assert!(created.name().starts_with("p-extended-resources-"), "{}", created.name());
     let mut protected = created.clone();
     protected.metadata.finalizers.push(FINALIZER.into());
-    claims.update(&protected).expect("updated");
+    claims.update(&protected, ClaimPart::Metadata).expect("updated");
     claims.delete(&created).expect("deleted");
     assert!(cluster.server.objects("ResourceClaim").is_empty());
     claims.delete(&created).expect("deleted already");
