@@ -1,6 +1,7 @@
 //! The traits that plugins implement (k8s.io/kube-scheduler/framework `interface.go`).
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -478,9 +479,22 @@ pub struct Feasible<'a> {
 }
 
 impl<'a> Feasible<'a> {
-    /// Creates the set of these lanes of these chunks of the cluster.
+    pub(crate) fn new(cluster: &'a Cluster, chunks: Vec<(&'a Chunk, u64)>) -> Feasible<'a> {
+        Feasible { cluster, chunks }
+    }
+
+    /// Creates the set of these nodes of the cluster. O(nodes).
     #[must_use]
-    pub fn new(cluster: &'a Cluster, chunks: Vec<(&'a Chunk, u64)>) -> Feasible<'a> {
+    pub fn of(cluster: &'a Cluster, nodes: impl IntoIterator<Item = NodeInfo<'a>>) -> Feasible<'a> {
+        let mut chunks = Vec::new();
+        let mut indexes: HashMap<*const Chunk, usize> = HashMap::new();
+        for (chunk, lane) in nodes.into_iter().map(|node| node.place()) {
+            let at = *indexes.entry(chunk).or_insert_with(|| {
+                chunks.push((chunk, 0));
+                chunks.len() - 1
+            });
+            chunks[at].1 |= 1 << lane;
+        }
         Feasible { cluster, chunks }
     }
 

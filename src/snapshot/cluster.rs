@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::freeing::{Begin, End};
 use crate::model::{
-    Generation, LabelSelector, Labels, Launcher, Name, Node, Pod, PodGroupState, Taint, Template,
-    Uid, hash_of, key_hash, pod_name_hash,
+    Generation, LabelSelector, Labels, Launcher, Name, Node, PodGroupState, Taint, Template, Uid,
+    hash_of, key_hash, pod_name_hash,
 };
 use crate::sync::mutated;
 
@@ -736,17 +736,6 @@ impl Cluster {
     pub fn group_state(&self, namespace: &str, name: &str) -> PodGroupState {
         match self.objects().pod_groups.get(namespace, name) {
             Some(group) => group.state(self.placed_members(namespace, name)),
-            None => PodGroupState::Unknown,
-        }
-    }
-
-    /// Returns the status of the scheduling unit that a pod belongs to (Gödel's `GetUnitSchedulingStatus`): that of its
-    /// pod group, or `Unknown` for a pod without a group, whether it is placed or not. Gödel keeps no status for
-    /// single-pod units. O(log n).
-    #[must_use]
-    pub fn unit_state(&self, pod: &Pod) -> PodGroupState {
-        match pod.group() {
-            Some((namespace, name)) => self.group_state(namespace, name),
             None => PodGroupState::Unknown,
         }
     }

@@ -38,8 +38,7 @@ pub fn chunk_and_node_calls_agree(cluster: &Cluster, pod: &Pod) {
                 }
             }
         }
-        let all = chunks(cluster).map(|chunk| (chunk, chunk.live())).collect();
-        let feasible = Feasible::new(cluster, all);
+        let feasible = Feasible::of(cluster, cluster.nodes());
         match plugin.pre_score(cycle, &feasible) {
             Ok(PreScore::Score(score)) => {
                 for chunk in chunks(cluster) {

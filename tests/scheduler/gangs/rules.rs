@@ -513,20 +513,6 @@ fn loops_of_several_threads_never_split_a_gang() {
     assert_eq!(bound, 60);
 }
 
-/// Gödel stores no status for units of a single pod, and returns `UnknownStatus`.
-#[test]
-fn the_unit_state_of_a_pod_is_that_of_its_group_or_unknown() {
-    let bench = Bench::with_node(4_000);
-    let (single, grouped) = (pod("single").cpu(1), member("g", 0, 100));
-    let unit = |pod: &PodBuilder| bench.snapshot().unit_state(&pod.clone().build());
-    assert_eq!((unit(&single), unit(&grouped)), (PodGroupState::Unknown, PodGroupState::Unknown));
-    bench.gang("g", 1);
-    assert_eq!(unit(&grouped), PodGroupState::Pending);
-    assert!(bench.submit(Event::AddPod(Arc::new(single.clone().on("n").build()))));
-    assert!(bench.submit(Event::AddPod(Arc::new(grouped.clone().on("n").build()))));
-    assert_eq!((unit(&single), unit(&grouped)), (PodGroupState::Unknown, PodGroupState::Scheduled));
-}
-
 /// The binder sets the status of a unit after binding its pods (`SetUnitSchedulingStatus`), before the controller does.
 /// An update of the group's object replaces the status (unit_status_store.go `UpdatePodGroup`).
 #[test]

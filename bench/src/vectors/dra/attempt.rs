@@ -136,9 +136,7 @@ impl Run {
         nodes: &[NodeInfo<'_>],
     ) -> Result<Option<Name>, String> {
         let framework = self.framework.clone();
-        let lanes = nodes.iter().map(|node| node.place());
-        let lanes = lanes.map(|(chunk, lane)| (chunk, 1_u64 << lane)).collect();
-        let feasible = Feasible::new(cycle.cluster, lanes);
+        let feasible = Feasible::of(cycle.cluster, nodes.iter().copied());
         let scored = framework.pre_score(cycle, &feasible).map_err(|status| status.message())?;
         let scores = scored.score(nodes).map_err(|status| status.message())?;
         let mut totals = Vec::new();

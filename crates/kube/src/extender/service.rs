@@ -28,7 +28,7 @@
 //! it is sent: if clients do not read their answers, further requests are answered with 503.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -43,7 +43,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use portolan::cache::{Chunk, NodeInfo, Snapshot};
+use portolan::cache::{NodeInfo, Snapshot};
 use portolan::model::{Name, Pod, Uid, pod};
 use portolan::plugin::{Code, Cycle, CycleState, Feasible, Filters, MAX_EXTENDER_SCORE, Status};
 use portolan::{BinderError, Framework, Schedulers};
@@ -515,16 +515,7 @@ fn totals<'a>(
 ) -> Result<BTreeMap<&'a str, i64>, Status> {
     let known: BTreeSet<&str> = names.iter().map(|name| &**name).collect();
     let known = known.into_iter().filter_map(|name| basis.snapshot.node(name));
-    let mut chunks: Vec<(&Chunk, u64)> = Vec::new();
-    let mut indices: HashMap<*const Chunk, usize> = HashMap::new();
-    for (chunk, lane) in known.map(|node| node.place()) {
-        let at = *indices.entry(chunk).or_insert_with(|| {
-            chunks.push((chunk, 0));
-            chunks.len() - 1
-        });
-        chunks[at].1 |= 1 << lane;
-    }
-    let feasible = Feasible::new(&basis.snapshot, chunks);
+    let feasible = Feasible::of(&basis.snapshot, known);
     let nodes: Vec<NodeInfo<'_>> = feasible.nodes().collect();
     let scores = basis.framework.pre_score(cycle, &feasible)?.score(&nodes)?;
     let totals = nodes.iter().zip(scores).map(|(node, scores)| {

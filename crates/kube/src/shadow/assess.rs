@@ -1,7 +1,7 @@
 //! The feasible nodes of a pod on a version, with their scores.
 
 use portolan::Framework;
-use portolan::cache::{Chunk, Cluster, LANES, NodeInfo};
+use portolan::cache::{Cluster, NodeInfo};
 use portolan::model::Pod;
 use portolan::plugin::{Cycle, CycleState, Feasible, Status, num_feasible_nodes_to_find};
 
@@ -78,22 +78,16 @@ pub(super) fn assess(
         Some(_) => None,
         None => Some("the node is unknown".to_owned()),
     };
-    let mut chunks: Vec<(&Chunk, u64)> = Vec::new();
-    for chunk in cluster.zones().flat_map(|zone| zone.chunks()) {
-        let mut passed = 0;
-        for (lane, judged) in nodes_of(cluster, chunk, chunk.live()) {
-            match filters.filter_with_nominated(judged) {
-                None => passed |= 1 << lane,
-                Some(status) if !status.code.is_rejection() => return Err(status),
-                Some(status) if **judged.name() == *node => reason = rejected(&status).reason,
-                Some(_) => {}
-            }
-        }
-        if passed != 0 {
-            chunks.push((chunk, passed));
+    let mut passed = Vec::new();
+    for judged in cluster.nodes() {
+        match filters.filter_with_nominated(judged) {
+            None => passed.push(judged),
+            Some(status) if !status.code.is_rejection() => return Err(status),
+            Some(status) if **judged.name() == *node => reason = rejected(&status).reason,
+            Some(_) => {}
         }
     }
-    let feasible = score(framework, cycle, &Feasible::new(cluster, chunks))?;
+    let feasible = score(framework, cycle, &Feasible::of(cluster, passed))?;
     let mut assessed = Assessed { feasible, standing: Standing::Infeasible, reason };
     let Some(theirs) = assessed.of(node).map(|theirs| theirs.total) else { return Ok(assessed) };
     let enough = num_feasible_nodes_to_find(cluster.len(), percentage);
@@ -128,15 +122,8 @@ fn is_best_of_sample(
     let mut others: Vec<&NodeTotal> = feasible.iter().filter(|one| *one.node != *node).collect();
     others.sort_by_key(|one| one.total);
     let sample = others.iter().take(enough.saturating_sub(1)).map(|one| &*one.node).chain([node]);
-    let places = sample.filter_map(|name| cycle.cluster.node(name)).map(|node| node.place());
-    let mut chunks: Vec<(&Chunk, u64)> = Vec::new();
-    for (chunk, lane) in places {
-        match chunks.iter_mut().find(|(known, _)| std::ptr::eq(*known, chunk)) {
-            Some((_, mask)) => *mask |= 1 << lane,
-            None => chunks.push((chunk, 1 << lane)),
-        }
-    }
-    let scored = score(framework, cycle, &Feasible::new(cycle.cluster, chunks))?;
+    let sample = sample.filter_map(|name| cycle.cluster.node(name));
+    let scored = score(framework, cycle, &Feasible::of(cycle.cluster, sample))?;
     let highest = scored.iter().map(|one| one.total).max();
     Ok(scored.iter().any(|one| *one.node == *node && Some(one.total) == highest))
 }
@@ -162,13 +149,4 @@ fn score<'a>(
         .collect();
     scored.sort_by(|a, b| a.node.cmp(&b.node));
     Ok(scored)
-}
-
-fn nodes_of<'a>(
-    cluster: &'a Cluster,
-    chunk: &'a Chunk,
-    mask: u64,
-) -> impl Iterator<Item = (usize, NodeInfo<'a>)> {
-    let lanes = (0..LANES).filter(move |lane| mask & (1 << lane) != 0);
-    lanes.filter_map(move |lane| Some((lane, cluster.node_in(chunk, lane)?)))
 }
