@@ -318,6 +318,17 @@ fn a_pod_is_checked_if_a_store_that_it_concerned_has_changed() {
     let pods = ["a", "b", "c"].map(|name| pod(name).request(SUPPLIED, Quantity::whole(1)));
     let placed = beside_nodes(&[supply(true)], pods, 0, &[supply(false)]);
     assert!(placed.iter().all(Result::is_err), "{placed:?}");
+    // A single placement is also checked by local plugins, although its node has not changed.
+    let engine = two_racks(true).engine;
+    submit(&engine, supply(true)).unwrap();
+    let decided = engine.reader().unwrap().generation();
+    let assume = |node: &str| {
+        let pod = pod(node).request(SUPPLIED, Quantity::whole(1)).on(node).build();
+        submit(&engine, Event::assume(pod).decided_on(decided))
+    };
+    assert_eq!(assume("n1"), Ok(()));
+    submit(&engine, supply(false)).unwrap();
+    assert!(matches!(assume("n2"), Err(EventError::Conflict { .. })));
 }
 
 #[test]
