@@ -161,11 +161,12 @@ pub use crate::framework::{
     Actions, Assumed, AttemptResult, Bind, BindingFuture, ClusterEvent, Code, Cycle, CycleState,
     Diagnosis, EXTENDER, Evaluation, Evaluations, EventResource, Eviction, Extender, ExtenderError,
     ExtenderFilter, ExtenderVictims, Feasible, Filter, Filters, Handle, Hint, Interest,
-    MAX_EXTENDER_SCORE, MAX_NODE_SCORE, MIN_NODE_SCORE, NodeScore, Nomination, Nominator, Notes,
-    Panicked, Panics, Partition, Permit, Plugin, PluginInfo, PluginSet, PodGroups, PodInPreBind,
-    PodVolumes, Point, PreFilter, PreFlight, PreScore, Preferred, QueuedPod, QueueingHints, Reads,
-    Reasons, Recorder, Score, ScoredNodes, Scores, ShardSet, Snapshots, Status, Step, SubCluster,
-    Verdict, VolumeBinder, WaitingPod, WaitingPods, num_feasible_nodes_to_find,
+    MAX_EXTENDER_SCORE, MAX_NODE_SCORE, MIN_NODE_SCORE, Measurement, NodeScore, Nomination,
+    Nominator, Notes, Panicked, Panics, Partition, Permit, Plugin, PluginInfo, PluginSet,
+    PodGroups, PodInPreBind, PodVolumes, Point, PreFilter, PreFlight, PreScore, Preferred,
+    QueuedPod, QueueingHints, Reads, Reasons, Recorder, Score, ScoredNodes, Scores, ShardSet,
+    Snapshots, Status, Step, SubCluster, Verdict, VolumeBinder, WaitingPod, WaitingPods,
+    num_feasible_nodes_to_find,
 };
 pub use crate::plugins::{
     DefaultPreemption, InterPodAffinity, LoadAware, Measured, NodeAffinity,

@@ -12,7 +12,7 @@ use std::time::Instant;
 use crate::model::{Name, Pod};
 
 use super::extender;
-use super::recorder::{Step, timed_step};
+use super::recorder::{Measurement, Step, timed_step};
 use super::runtime::Entry;
 use super::{Bind, BinderError, BindingFuture, Code, Cycle, CycleState, Framework, Point, Status};
 
@@ -117,10 +117,10 @@ impl Future for BindRequest {
         let took = started.elapsed();
         if let Some(recorder) = framework.recorder() {
             if *is_recorded {
-                recorder.plugin(plugin, Step::Bind, outcome(&bound), took);
+                recorder.record(Measurement::Plugin(plugin, Step::Bind, outcome(&bound)), took);
             }
             let bound = named(plugin, bound);
-            recorder.step(Step::Bind, outcome(&bound), took);
+            recorder.record(Measurement::Step(Step::Bind, outcome(&bound)), took);
             return Poll::Ready(bound);
         }
         Poll::Ready(named(plugin, bound))

@@ -11,8 +11,8 @@ use crate::snapshot::{Cluster, NodeInfo};
 use super::runtime::Entry;
 use super::{
     Actions, ClusterEvent, Code, Cycle, CycleState, EXTENDER, EventResource, Framework, Hint,
-    Interest, PREEMPTION, Plugin, PluginInfo, PluginSet, Point, PreFilter, QueuedPod, Reads,
-    Status,
+    Interest, Measurement, PREEMPTION, Plugin, PluginInfo, PluginSet, Point, PreFilter, QueuedPod,
+    Reads, Status,
 };
 
 /// The last position. All plugins from this one on share it, and so do extenders.
@@ -135,7 +135,8 @@ impl QueueingHints {
         let Some(recorder) = framework.recorder() else { return ask() };
         let start = Instant::now();
         let hint = ask();
-        recorder.hint(info.name, (event.resource, event.action), hint, start.elapsed());
+        let what = Measurement::Hint(info.name, (event.resource, event.action), hint);
+        recorder.record(what, start.elapsed());
         hint
     }
 }

@@ -77,7 +77,7 @@ pub use point::Point;
 pub(crate) use pre_bind::InPreBind;
 pub use pre_bind::PodInPreBind;
 pub use queued_pod::{PluginSet, QueuedPod};
-pub use recorder::{AttemptResult, Recorder, Step};
+pub use recorder::{AttemptResult, Measurement, Recorder, Step};
 pub use rejections::Diagnosis;
 pub use runtime::{Framework, FrameworkError};
 pub use sampling::num_feasible_nodes_to_find;

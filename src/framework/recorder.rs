@@ -75,53 +75,46 @@ impl AttemptResult {
     }
 }
 
+/// What took time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Measurement {
+    /// All plugins of a step together for a pod, with their outcome (`None` for success).
+    Step(Step, Option<Code>),
+    /// One plugin. Filters and scores that judge up to 64 nodes at once report once per call, with `None` as the
+    /// outcome.
+    Plugin(&'static str, Step, Option<Code>),
+    /// The search for a node, including preemption if no node is feasible.
+    Algorithm,
+    /// A scheduling attempt. A scheduling cycle reports the attempts that fail in it, and a binding cycle reports all
+    /// others.
+    Attempt(AttemptResult),
+    /// A pod of a queue was bound. The time since it first became ready to be tried, by the queue's clock.
+    Scheduled {
+        /// The number of attempts, from 1.
+        attempts: u32,
+        /// Whether the last attempt began because the pod had waited for an event for too long.
+        was_flushed: bool,
+    },
+    /// The wait for a permit, by the clock of the code that binds the pod, with its outcome (`None` for success).
+    PermitWait(Option<Code>),
+    /// A queue's processing of an event.
+    Event(EventResource, Actions),
+    /// A plugin's hint on an event.
+    Hint(&'static str, (EventResource, Actions), Hint),
+}
+
 /// Receives the durations and outcomes of steps. See [`Framework::with_recorder`](super::Framework::with_recorder).
 ///
-/// Any thread may call the methods. Panics in them are caught. Measurements that a recorder does not need are ignored
-/// by the default methods.
+/// Any thread may call the methods. Panics in them are caught.
 pub trait Recorder: Send + Sync {
-    /// Receives the duration of all plugins of a step together for a pod, and their outcome (`None` for success).
-    fn step(&self, step: Step, outcome: Option<Code>, took: Duration);
-
-    /// Receives the duration of one plugin. Filters and scores that judge up to 64 nodes at once report once per call,
-    /// with `None` as the outcome.
-    fn plugin(&self, plugin: &'static str, step: Step, outcome: Option<Code>, took: Duration);
+    /// Receives a duration.
+    fn record(&self, what: Measurement, took: Duration);
 
     /// Returns the counter of a plugin's evaluations at PreFilter, Filter, PreScore or Score, or `None` to count none.
     /// At Filter and Score, each node is an evaluation. Called when a framework is built.
     fn evaluations(&self, _plugin: &'static str, _step: Step) -> Option<Evaluations> {
         None
-    }
-
-    /// Receives the duration of the search for a node, including preemption if no node is feasible.
-    fn algorithm(&self, _took: Duration) {}
-
-    /// Receives the result of a scheduling attempt, and the time since it began. A scheduling cycle reports the
-    /// attempts that fail in it, and a binding cycle reports all others.
-    fn attempt(&self, _result: AttemptResult, _took: Duration) {}
-
-    /// Receives the number of attempts, from 1, after which a pod of a queue was bound, and the time since it first
-    /// became ready to be tried, by the queue's clock.
-    fn scheduled(&self, _attempt: u32, _took: Duration) {}
-
-    /// Is called if a pod was bound whose last attempt began because it had waited for an event for too long.
-    fn scheduled_after_flush(&self) {}
-
-    /// Receives how long a pod waited for its permit, by the clock of the code that binds it, and the outcome (`None`
-    /// for success).
-    fn permit_wait(&self, _outcome: Option<Code>, _took: Duration) {}
-
-    /// Receives how long a queue took to process an event.
-    fn event(&self, _resource: EventResource, _action: Actions, _took: Duration) {}
-
-    /// Receives how long a plugin took to return its hint on an event.
-    fn hint(
-        &self,
-        _plugin: &'static str,
-        (_resource, _action): (EventResource, Actions),
-        _hint: Hint,
-        _took: Duration,
-    ) {
     }
 }
 
@@ -140,58 +133,16 @@ impl Guarded {
     pub(super) fn with_panics(self, panics: Arc<Panics>) -> Guarded {
         Guarded { panics, ..self }
     }
-
-    fn call(&self, method: &'static str, work: impl FnOnce(&dyn Recorder)) {
-        self.panics.guard_or("Recorder", method, (), || work(&*self.recorder));
-    }
 }
 
 impl Recorder for Guarded {
-    fn step(&self, step: Step, outcome: Option<Code>, took: Duration) {
-        self.call("step", |recorder| recorder.step(step, outcome, took));
-    }
-
-    fn plugin(&self, plugin: &'static str, step: Step, outcome: Option<Code>, took: Duration) {
-        self.call("plugin", |recorder| recorder.plugin(plugin, step, outcome, took));
+    fn record(&self, what: Measurement, took: Duration) {
+        self.panics.guard_or("Recorder", "record", (), || self.recorder.record(what, took));
     }
 
     fn evaluations(&self, plugin: &'static str, step: Step) -> Option<Evaluations> {
         let found = || self.recorder.evaluations(plugin, step);
         self.panics.guard_or("Recorder", "evaluations", None, found)
-    }
-
-    fn algorithm(&self, took: Duration) {
-        self.call("algorithm", |recorder| recorder.algorithm(took));
-    }
-
-    fn attempt(&self, result: AttemptResult, took: Duration) {
-        self.call("attempt", |recorder| recorder.attempt(result, took));
-    }
-
-    fn scheduled(&self, attempt: u32, took: Duration) {
-        self.call("scheduled", |recorder| recorder.scheduled(attempt, took));
-    }
-
-    fn scheduled_after_flush(&self) {
-        self.call("scheduled_after_flush", |recorder| recorder.scheduled_after_flush());
-    }
-
-    fn permit_wait(&self, outcome: Option<Code>, took: Duration) {
-        self.call("permit_wait", |recorder| recorder.permit_wait(outcome, took));
-    }
-
-    fn event(&self, resource: EventResource, action: Actions, took: Duration) {
-        self.call("event", |recorder| recorder.event(resource, action, took));
-    }
-
-    fn hint(
-        &self,
-        plugin: &'static str,
-        event: (EventResource, Actions),
-        hint: Hint,
-        took: Duration,
-    ) {
-        self.call("hint", |recorder| recorder.hint(plugin, event, hint, took));
     }
 }
 
@@ -228,7 +179,7 @@ impl Watch<'_> {
         let Some(recorder) = self.recorder.filter(|_| self.times_plugins()) else { return work() };
         let start = Instant::now();
         let result = work();
-        recorder.plugin(plugin, step, outcome(&result), start.elapsed());
+        recorder.record(Measurement::Plugin(plugin, step, outcome(&result)), start.elapsed());
         result
     }
 
@@ -261,6 +212,6 @@ pub(super) fn timed_step<R>(
     let Some(recorder) = recorder else { return work() };
     let start = Instant::now();
     let result = work();
-    recorder.step(step, outcome(&result), start.elapsed());
+    recorder.record(Measurement::Step(step, outcome(&result)), start.elapsed());
     result
 }

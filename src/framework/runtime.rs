@@ -9,7 +9,7 @@ use crate::model::{CustomEvent, Name, Pod, Timestamp};
 use crate::snapshot::{Chunk, Cluster};
 
 use super::evaluations::PluginEvaluations;
-use super::recorder::{Guarded, Recorder, Step, Watch, timed_step};
+use super::recorder::{Guarded, Measurement, Recorder, Step, Watch, timed_step};
 use super::scores::{MAX_NODE_SCORE, MAX_TOTAL_SCORE};
 use super::status::code;
 use super::waiting::WaitingPod;
@@ -651,7 +651,8 @@ impl Framework {
         let outcome = waiting.wait_while(&clock, is_open);
         self.handle.waiting_pods().remove(&pod.uid);
         if let Some(recorder) = self.recorder() {
-            recorder.permit_wait(code(&outcome), clock().since(waiting.since()));
+            let what = Measurement::PermitWait(code(&outcome));
+            recorder.record(what, clock().since(waiting.since()));
         }
         outcome.map_err(|status| {
             let plugin = status.plugin;

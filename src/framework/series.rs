@@ -18,7 +18,7 @@ use super::memo::{Keep, VerdictCache};
 use super::parallel::Threads;
 use super::scores::Scores;
 use super::search::{Chosen, FoundChunks, Search};
-use super::{Algorithm, Cycle, CycleState, Decision, Feasible, Framework, Status};
+use super::{Algorithm, Cycle, CycleState, Decision, Feasible, Framework, Measurement, Status};
 
 /// A pod that was placed on a plan.
 pub(crate) struct Planned {
@@ -74,7 +74,7 @@ impl Algorithm {
         let took = state.elapsed();
         let planned = decision.and_then(|decision| Planned::new(plan, pod, decision, state));
         match (&planned, self.framework().recorder(), took) {
-            (Some(_), Some(recorder), Some(took)) => recorder.algorithm(took),
+            (Some(_), Some(recorder), Some(took)) => recorder.record(Measurement::Algorithm, took),
             (None, _, _) => self.go_back(&before),
             _ => {}
         }

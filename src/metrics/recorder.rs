@@ -12,7 +12,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::Histogram;
 
 use crate::framework::{
-    Actions, AttemptResult, Code, Evaluations, EventResource, Hint, Recorder, Step,
+    Actions, AttemptResult, Code, Evaluations, EventResource, Hint, Measurement, Recorder, Step,
 };
 
 use super::families::Families;
@@ -50,10 +50,8 @@ impl ProfileRecorder {
             plugins: RwLock::default(),
         }
     }
-}
 
-impl Recorder for ProfileRecorder {
-    fn step(&self, step: Step, outcome: Option<Code>, took: Duration) {
+    fn step(&self, step: Step, outcome: Option<Code>, took: f64) {
         if step == Step::PostFilter {
             self.families.preemption_attempts.inc();
         }
@@ -66,14 +64,14 @@ impl Recorder for ProfileRecorder {
             ];
             self.families.point_duration.get_or_create(&labels).clone()
         });
-        histogram.observe(took.as_secs_f64());
+        histogram.observe(took);
     }
 
-    fn plugin(&self, plugin: &'static str, step: Step, outcome: Option<Code>, took: Duration) {
-        let key = (plugin, step, outcome);
+    fn plugin(&self, key: (&'static str, Step, Option<Code>), took: f64) {
+        let (plugin, step, outcome) = key;
         let known = self.plugins.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(histogram) = known.get(&key) {
-            return histogram.observe(took.as_secs_f64());
+            return histogram.observe(took);
         }
         drop(known);
         let labels = [
@@ -82,8 +80,63 @@ impl Recorder for ProfileRecorder {
             ("status", status(outcome).into()),
         ];
         let histogram = self.families.plugin_duration.get_or_create(&labels).clone();
-        histogram.observe(took.as_secs_f64());
+        histogram.observe(took);
         self.plugins.write().unwrap_or_else(PoisonError::into_inner).insert(key, histogram);
+    }
+
+    fn attempt(&self, result: AttemptResult, took: f64) {
+        let (count, duration) = self.attempts[result as usize].get_or_init(|| {
+            let labels = [("result", result.as_str().into()), ("profile", self.profile.clone())];
+            let Families { attempts, attempt_duration, .. } = &*self.families;
+            let duration = attempt_duration.get_or_create(&labels).clone();
+            (attempts.get_or_create(&labels).clone(), duration)
+        });
+        count.inc();
+        duration.observe(took);
+    }
+}
+
+impl Recorder for ProfileRecorder {
+    fn record(&self, what: Measurement, took: Duration) {
+        let families = &*self.families;
+        let took = took.as_secs_f64();
+        match what {
+            Measurement::Step(step, outcome) => self.step(step, outcome, took),
+            Measurement::Plugin(plugin, step, outcome) => {
+                self.plugin((plugin, step, outcome), took)
+            }
+            Measurement::Algorithm => families.algorithm_duration.observe(took),
+            Measurement::Attempt(result) => self.attempt(result, took),
+            Measurement::Scheduled { attempts, was_flushed } => {
+                families.pod_attempts.observe(f64::from(attempts));
+                let attempts = match attempts {
+                    MANY_ATTEMPTS.. => format!("{MANY_ATTEMPTS}+"),
+                    attempts => attempts.to_string(),
+                };
+                let labels = [("attempts", attempts.into())];
+                families.pod_duration.get_or_create(&labels).observe(took);
+                if was_flushed {
+                    families.after_flush.inc();
+                }
+            }
+            Measurement::PermitWait(outcome) => {
+                let labels = [("result", status(outcome).into())];
+                families.permit_wait.get_or_create(&labels).observe(took);
+            }
+            Measurement::Event(resource, action) => {
+                let labels = [("event", label(resource, action))];
+                families.event_duration.get_or_create(&labels).observe(took);
+            }
+            Measurement::Hint(plugin, (resource, action), hint) => {
+                let hint = match hint {
+                    Hint::Queue => "Queue",
+                    Hint::Skip => "QueueSkip",
+                };
+                let event = ("event", label(resource, action));
+                let labels = [("plugin", plugin.into()), event, ("hint", hint.into())];
+                families.hint_duration.get_or_create(&labels).observe(took);
+            }
+        }
     }
 
     fn evaluations(&self, plugin: &'static str, step: Step) -> Option<Evaluations> {
@@ -93,61 +146,6 @@ impl Recorder for ProfileRecorder {
             ("profile", self.profile.clone()),
         ];
         Some(self.families.evaluations.get_or_create(&labels).inner().clone())
-    }
-
-    fn algorithm(&self, took: Duration) {
-        self.families.algorithm_duration.observe(took.as_secs_f64());
-    }
-
-    fn attempt(&self, result: AttemptResult, took: Duration) {
-        let (count, duration) = self.attempts[result as usize].get_or_init(|| {
-            let labels = [("result", result.as_str().into()), ("profile", self.profile.clone())];
-            let Families { attempts, attempt_duration, .. } = &*self.families;
-            let duration = attempt_duration.get_or_create(&labels).clone();
-            (attempts.get_or_create(&labels).clone(), duration)
-        });
-        count.inc();
-        duration.observe(took.as_secs_f64());
-    }
-
-    fn scheduled(&self, attempt: u32, took: Duration) {
-        self.families.pod_attempts.observe(f64::from(attempt));
-        let attempts = match attempt {
-            MANY_ATTEMPTS.. => format!("{MANY_ATTEMPTS}+"),
-            attempt => attempt.to_string(),
-        };
-        let family = &self.families.pod_duration;
-        family.get_or_create(&[("attempts", attempts.into())]).observe(took.as_secs_f64());
-    }
-
-    fn scheduled_after_flush(&self) {
-        self.families.after_flush.inc();
-    }
-
-    fn permit_wait(&self, outcome: Option<Code>, took: Duration) {
-        let labels = [("result", status(outcome).into())];
-        self.families.permit_wait.get_or_create(&labels).observe(took.as_secs_f64());
-    }
-
-    fn event(&self, resource: EventResource, action: Actions, took: Duration) {
-        let labels = [("event", label(resource, action))];
-        self.families.event_duration.get_or_create(&labels).observe(took.as_secs_f64());
-    }
-
-    fn hint(
-        &self,
-        plugin: &'static str,
-        (resource, action): (EventResource, Actions),
-        hint: Hint,
-        took: Duration,
-    ) {
-        let hint = match hint {
-            Hint::Queue => "Queue",
-            Hint::Skip => "QueueSkip",
-        };
-        let labels =
-            [("plugin", plugin.into()), ("event", label(resource, action)), ("hint", hint.into())];
-        self.families.hint_duration.get_or_create(&labels).observe(took.as_secs_f64());
     }
 }
 

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 
 use crate::engine::{Engine, Reader};
 use crate::framework::{
-    self, AttemptResult, Bind, Cycle, FitError, InPreBind, Point, PreFlight, Status,
+    self, AttemptResult, Bind, Cycle, FitError, InPreBind, Measurement, Point, PreFlight, Status,
 };
 use crate::log::{Event, Outcome, Ticket, TryWaitError, Unavailable};
 use crate::model::Timestamp;
@@ -417,7 +417,7 @@ fn observed(
         (placement.framework.recorder(), placement.state.elapsed())
     {
         let result = bound.as_ref().err().map_or(AttemptResult::Scheduled, BindError::result);
-        recorder.attempt(result, took);
+        recorder.record(Measurement::Attempt(result), took);
     }
     bound
 }

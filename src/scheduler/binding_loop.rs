@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::engine::Engine;
-use crate::framework::{CLOSED_QUEUE, PluginSet};
+use crate::framework::{CLOSED_QUEUE, Measurement, PluginSet};
 use crate::log::Unavailable;
 use crate::model::Timestamp;
 
@@ -162,10 +162,7 @@ impl BindingLoop {
             Some((queued.attempts, queued.first_attempt?, queued.was_flushed))
         });
         if let Some((attempts, first, was_flushed)) = known {
-            recorder.scheduled(attempts, clock().since(first));
-            if was_flushed {
-                recorder.scheduled_after_flush();
-            }
+            recorder.record(Measurement::Scheduled { attempts, was_flushed }, clock().since(first));
         }
     }
 }

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::engine::{Engine, Reader, Registration};
-use crate::framework::{Algorithm, Cycle, Decision, Failure, Framework, Nomination, Permit};
+use crate::framework::{
+    Algorithm, Cycle, Decision, Failure, Framework, Measurement, Nomination, Permit,
+};
 use crate::log::{Event, TryWaitError, Unavailable};
 use crate::model::{EventError, Pod, Timestamp};
 use crate::snapshot::Cluster;
@@ -181,7 +183,7 @@ impl Scheduler {
         self.figures.failed += 1;
         let recorder = self.framework(pod).and_then(|framework| framework.recorder());
         if let (Some(recorder), Some(started)) = (recorder, started) {
-            recorder.attempt(error.result(), started.elapsed());
+            recorder.record(Measurement::Attempt(error.result()), started.elapsed());
         }
     }
 
@@ -205,7 +207,7 @@ impl Scheduler {
             if let (Some(recorder), Some(took)) =
                 (scheduler.framework().recorder(), state.elapsed())
             {
-                recorder.algorithm(took);
+                recorder.record(Measurement::Algorithm, took);
             }
             let decision = match decided {
                 Ok(decision) => decision,

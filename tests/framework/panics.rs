@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use portolan::cache::{Chunk, Cluster, Config, Engine, Event, Freed, NodeInfo};
 use portolan::model::{Generation, Name, Pod, PodBuilder, PodGroup, Timestamp, Uid, node, pod};
 use portolan::plugin::{
-    Actions, AttemptResult, Bind, ClusterEvent, Code, Cycle, DefaultPreemption, Diagnosis,
-    EventResource, Eviction, Feasible, Filter, Handle, Hint, NodeResourcesFit, Nomination, Permit,
-    Plugin, PluginInfo, Point, PreFilter, PreFlight, PreScore, QueuedPod, Reads, Recorder, Score,
-    ScoredNodes, Status, Step, default_plugin,
+    Bind, ClusterEvent, Code, Cycle, DefaultPreemption, Diagnosis, Eviction, Feasible, Filter,
+    Handle, Hint, Measurement, NodeResourcesFit, Nomination, Permit, Plugin, PluginInfo, Point,
+    PreFilter, PreFlight, PreScore, QueuedPod, Reads, Recorder, Score, ScoredNodes, Status,
+    default_plugin,
 };
 use portolan::scheduler::queue::{PopError, QueueConfig, QueueFront, SchedulingQueue};
 use portolan::scheduler::{FilterCheck, InMemoryBinder, InMemoryEvictor};
@@ -148,7 +148,7 @@ impl At {
             At::PreBind => "PreBind",
             At::Bind => "Bind",
             At::PostBind => "PostBind",
-            At::Recorder => "step",
+            At::Recorder => "record",
         }
     }
 
@@ -381,28 +381,7 @@ impl Evictor for After<InMemoryEvictor> {
 }
 
 impl Recorder for Bomb {
-    fn step(&self, _: Step, _: Option<Code>, _: Duration) {
-        self.touch(At::Recorder, "boom");
-    }
-    fn plugin(&self, _: &'static str, _: Step, _: Option<Code>, _: Duration) {
-        self.touch(At::Recorder, "boom");
-    }
-    fn algorithm(&self, _: Duration) {
-        self.touch(At::Recorder, "boom");
-    }
-    fn attempt(&self, _: AttemptResult, _: Duration) {
-        self.touch(At::Recorder, "boom");
-    }
-    fn scheduled(&self, _: u32, _: Duration) {
-        self.touch(At::Recorder, "boom");
-    }
-    fn permit_wait(&self, _: Option<Code>, _: Duration) {
-        self.touch(At::Recorder, "boom");
-    }
-    fn event(&self, _: EventResource, _: Actions, _: Duration) {
-        self.touch(At::Recorder, "boom");
-    }
-    fn hint(&self, _: &'static str, _: (EventResource, Actions), _: Hint, _: Duration) {
+    fn record(&self, _: Measurement, _: Duration) {
         self.touch(At::Recorder, "boom");
     }
 }

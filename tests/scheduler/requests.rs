@@ -10,8 +10,8 @@ use std::time::Duration;
 use portolan::cache::{Config, Engine, Event};
 use portolan::model::{Name, Pod, Timestamp, Uid, node, pod};
 use portolan::plugin::{
-    AttemptResult, Bind, BindingFuture, Code, Cycle, Extender, Handle, Permit, Plugin, PreFlight,
-    Recorder, Status, Step,
+    Bind, BindingFuture, Code, Cycle, Extender, Handle, Measurement, Permit, Plugin, PreFlight,
+    Recorder, Status,
 };
 use portolan::scheduler::queue::Place;
 use portolan::scheduler::{Answered, Begun, BindError, BindRequest, BindingCycle, InMemoryEvictor};
@@ -291,16 +291,10 @@ fn an_abandoned_request_is_unknown_once_it_was_sent() {
 struct Notes(Mutex<Vec<String>>);
 
 impl Recorder for Notes {
-    fn step(&self, step: Step, outcome: Option<Code>, _: Duration) {
-        self.0.lock().unwrap().push(format!("{} {outcome:?}", step.as_str()));
-    }
-
-    fn plugin(&self, plugin: &'static str, step: Step, outcome: Option<Code>, _: Duration) {
-        self.0.lock().unwrap().push(format!("{plugin} {} {outcome:?}", step.as_str()));
-    }
-
-    fn attempt(&self, result: AttemptResult, _: Duration) {
-        self.0.lock().unwrap().push(format!("attempt {}", result.as_str()));
+    fn record(&self, what: Measurement, _: Duration) {
+        if !matches!(what, Measurement::Algorithm) {
+            self.0.lock().unwrap().push(format!("{what:?}"));
+        }
     }
 }
 
@@ -324,7 +318,10 @@ fn a_request_is_recorded_as_a_binding_that_blocks() {
     };
     for binds in [Ok(()), Err(BinderError::Failed("no".to_owned()))] {
         let recorded = notes(true, binds.clone());
-        assert!(recorded.iter().any(|note| note.starts_with("DefaultBinder Bind")), "{recorded:?}");
+        assert!(
+            recorded.iter().any(|note| note.starts_with("Plugin(\"DefaultBinder\", Bind")),
+            "{recorded:?}"
+        );
         assert_eq!(recorded, notes(false, binds));
     }
 }

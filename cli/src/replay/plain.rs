@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use portolan::cache::Event;
 use portolan::model::Pod;
-use portolan::plugin::{AttemptResult, Recorder};
+use portolan::plugin::{AttemptResult, Measurement, Recorder};
 use portolan::{Algorithm, Decision, Failure};
 
 use crate::error::CommandError;
@@ -81,8 +81,9 @@ fn place(
                 .event(Event::AddPod(std::sync::Arc::new(bound)))?
                 .map_err(|error| refused(pod, error))?;
             if let Some(recorder) = scheduler.framework().recorder() {
-                recorder.attempt(AttemptResult::Scheduled, started.elapsed());
-                recorder.scheduled(1, started.elapsed());
+                let took = started.elapsed();
+                recorder.record(Measurement::Attempt(AttemptResult::Scheduled), took);
+                recorder.record(Measurement::Scheduled { attempts: 1, was_flushed: false }, took);
             }
             replay.outcome.placed += 1;
             replay.outcome.fates[at].node = Some(decision.node.clone());
@@ -112,12 +113,12 @@ fn decide(
 /// Records a decision; for a placed pod, the rest is recorded when it is bound.
 fn record(recorder: &dyn Recorder, decided: &Result<Decision, Failure>, started: Instant) {
     let took = started.elapsed();
-    recorder.algorithm(took);
+    recorder.record(Measurement::Algorithm, took);
     match decided {
         Ok(_) => {}
         Err(Failure::Fit(_) | Failure::NoNodes) => {
-            recorder.attempt(AttemptResult::Unschedulable, took);
+            recorder.record(Measurement::Attempt(AttemptResult::Unschedulable), took);
         }
-        Err(_) => recorder.attempt(AttemptResult::Error, took),
+        Err(_) => recorder.record(Measurement::Attempt(AttemptResult::Error), took),
     }
 }

@@ -11,8 +11,8 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::framework::{
-    Actions, Activation, ClusterEvent, EventResource, Hint, Nominator, PluginSet, PodGroups,
-    Recorder,
+    Actions, Activation, ClusterEvent, EventResource, Hint, Measurement, Nominator, PluginSet,
+    PodGroups, Recorder,
 };
 use crate::model::{Name, Pod, Timestamp, Uid};
 use crate::snapshot::Cluster;
@@ -170,7 +170,7 @@ impl SchedulingQueue {
         if let (MoveKind::Event(QueueEvent::Event { resource, action, .. }), Some(recorder)) =
             (&event.kind, self.recorder())
         {
-            recorder.event(*resource, *action, event.spent);
+            recorder.record(Measurement::Event(*resource, *action), event.spent);
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use portolan::cache::{Config, Engine};
 use portolan::model::{Pod, node, pod};
 use portolan::plugin::{
-    Code, Cycle, Diagnosis, Feasible, Plugin, PreFilter, Recorder, Status, Step,
+    Code, Cycle, Diagnosis, Feasible, Measurement, Plugin, PreFilter, Recorder, Status, Step,
 };
 use portolan::{Algorithm, AlgorithmConfig, Failure, Framework};
 use portolan_testkit::plugin;
@@ -49,11 +49,12 @@ fn decisions_and_errors_do_not_depend_on_the_number_of_threads() {
 struct Notes(Mutex<Vec<(&'static str, Step, Option<Code>)>>);
 
 impl Recorder for Notes {
-    fn step(&self, step: Step, outcome: Option<Code>, _: Duration) {
-        self.0.lock().unwrap().push(("", step, outcome));
-    }
-    fn plugin(&self, plugin: &'static str, step: Step, outcome: Option<Code>, _: Duration) {
-        self.0.lock().unwrap().push((plugin, step, outcome));
+    fn record(&self, what: Measurement, _: Duration) {
+        self.0.lock().unwrap().extend(match what {
+            Measurement::Step(step, outcome) => Some(("", step, outcome)),
+            Measurement::Plugin(plugin, step, outcome) => Some((plugin, step, outcome)),
+            _ => None,
+        });
     }
 }
 
