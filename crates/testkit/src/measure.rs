@@ -1,21 +1,5 @@
 //! Alternating measurements, and quantiles.
 
-/// Measures `first` and `second` once per turn, and returns the measurements of each.
-///
-/// `first` runs first in even turns and `second` in odd turns, so that neither always runs second and benefits from
-/// warm caches. Both receive the number of the turn.
-pub fn alternate(
-    turns: usize,
-    mut first: impl FnMut(usize) -> f64,
-    mut second: impl FnMut(usize) -> f64,
-) -> [Vec<f64>; 2] {
-    let measured = rotate(turns, 2, |which, turn| match which {
-        0 => first(turn),
-        _ => second(turn),
-    });
-    measured.try_into().expect("there are 2 candidates")
-}
-
 /// Measures each of several candidates once per turn, and returns the measurements of each.
 ///
 /// Each turn starts with the next candidate, so that none always benefits from its position. `measure` receives the
@@ -97,21 +81,6 @@ mod tests {
         assert_eq!(Sorted::new([2.0, 1.0]).quantile(0.5), 1.0);
         assert_eq!(values.values(), [1, 2, 3, 4, 5]);
         assert_eq!(Sorted::new(0..=10).median_and_spread(), [5, 1, 9]);
-    }
-
-    #[test]
-    fn each_turn_reverses_the_order() {
-        let order = std::cell::RefCell::new(String::new());
-        let note = |name: char| {
-            let order = &order;
-            move |turn: usize| {
-                order.borrow_mut().push(name);
-                turn as f64
-            }
-        };
-        let measured = alternate(3, note('a'), note('b'));
-        assert_eq!(order.borrow().as_str(), "abbaab");
-        assert_eq!(measured, [[0.0, 1.0, 2.0], [0.0, 1.0, 2.0]]);
     }
 
     #[test]
