@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use portolan::cache::{Config, Engine, Snapshot};
+use portolan::model::{DEFAULT_SCHEDULER, Node, Object, ObjectKind, Pod, Timestamp};
+
 #[cfg(feature = "cluster")]
 use crate::cluster::Contents;
 use crate::cluster::{Godel, Rest, duplicate_node, duplicate_pod, reader};
@@ -22,8 +25,6 @@ use crate::pod_list::PodList;
 use crate::replacement::is_of_node;
 use crate::resource_claims::ClaimController;
 use crate::text::count;
-use portolan::cache::{Config, Engine, Snapshot};
-use portolan::model::{DEFAULT_SCHEDULER, Node, Object, ObjectKind, Pod, Timestamp};
 
 #[cfg(feature = "cluster")]
 use super::WorkloadOptions;

@@ -33,7 +33,7 @@ impl Running {
             let read = reader.read_line(&mut line).expect("readable");
             assert!(read > 0, "the program ended without {text:?}");
         }
-        // Somebody has to read the rest.
+        // The program would block on a full pipe.
         std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
     }
 
