@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { stat } from 'node:fs/promises';
 import { before, test } from 'node:test';
-import { NARROW, picture, settle, visit, WIDE } from './browser.js';
+import { NARROW, picture, settle, until, visit, WIDE } from './browser.js';
 import { hostile, large, MARKUP, node, pod, RIGHT_TO_LEFT, SHOWN } from './clusters.js';
 import { pages } from './server.js';
 
@@ -172,12 +172,8 @@ test('a change shows the nodes before and after it', async () => {
     assert.equal(await page.getByText('Nodes that lose and gain').count(), 0, 'the maps show it');
     // A node that is pointed at, and a move, are shown on both maps.
     const shown = () => Promise.all([before, after].map(picture));
-    const differs = async (old, what) => {
-      await settle(page);
-      const next = await shown();
-      assert.ok(next[0] !== old[0] && next[1] !== old[1], what);
-      return next;
-    };
+    const differs = (old, what) =>
+      until(shown, (next) => next.every((it, at) => it !== old[at]), what);
     const still = await shown();
     await before.hover({ position: { x: 40, y: 60 } });
     await page.locator('.tip:visible').getByText('default/web-0 → n2').waitFor();
