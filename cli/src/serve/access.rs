@@ -99,6 +99,10 @@ impl TokenFile {
 fn read(file: &Path) -> Result<String, CommandError> {
     let failed = |error| CommandError::Open { file: file.to_owned(), error };
     let wrong = |what: String| CommandError::File { file: file.to_owned(), what };
+    // A pipe would block, and is empty when it is read again.
+    if !std::fs::metadata(file).map_err(failed)?.is_file() {
+        return Err(wrong("pass a regular file, which is read again when it changes".to_owned()));
+    }
     let mut token = String::new();
     let mut opened: Take<File> = File::open(file).map_err(failed)?.take(LARGEST + 1);
     opened.read_to_string(&mut token).map_err(failed)?;

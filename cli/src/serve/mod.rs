@@ -232,7 +232,7 @@ impl Followed {
             Ok(stamp) => stamp,
             Err(error) => {
                 // The files are read when they are back.
-                self.stamp = Some(source::Stamp::new());
+                self.stamp = None;
                 return app.report(Some(error.text()));
             }
         };
@@ -250,7 +250,7 @@ impl Followed {
         // A file may be written at this moment. The newest good reading stays, and the file is read again.
         let failure = read.err().map(|error| error.text());
         if failure.is_some() {
-            self.stamp = Some(source::Stamp::new());
+            self.stamp = None;
         }
         app.report(failure.or_else(|| self.source.failure()));
         self.readings.reclaim();

@@ -247,6 +247,13 @@ fn a_replaced_token_ends_logins_and_streams() {
         std::fs::write(&token, other).expect("written");
         client.until(200, &bearer(other));
     }
+    // A pipe has no token, and does not block the server.
+    std::fs::remove_file(&token).expect("removed");
+    assert!(std::process::Command::new("mkfifo").arg(&token).status().expect("mkfifo").success());
+    client.until(401, &bearer(other));
+    std::fs::remove_file(&token).expect("removed");
+    std::fs::write(&token, other).expect("written");
+    client.until(200, &bearer(other));
 }
 
 #[test]
