@@ -135,8 +135,9 @@ impl Queued<'_, '_> {
     fn timed(&mut self, load: f64) -> Result<(), CommandError> {
         let mut arrivals: Vec<usize> = (0..self.record.times.len()).collect();
         arrivals.sort_by_key(|at| self.record.times[*at].0);
-        let start = arrivals.first().map_or(Timestamp(0), |at| self.record.times[*at].0);
-        self.record.replay.outcome.began = self.record.replay.workload.began(start, load);
+        let first = arrivals.first().map(|at| self.record.times[*at].0);
+        self.record.replay.outcome.began = self.record.replay.workload.began(first, load);
+        let start = first.unwrap_or(Timestamp(0));
         let mut arrivals = arrivals.into_iter().peekable();
         let (mut until, mut elapsed) = (None, Duration::ZERO);
         loop {

@@ -172,9 +172,9 @@ impl Workload {
     }
 
     /// The date of the first arrival, if the pods have dates and arrive as fast as recorded.
-    pub(super) fn began(&self, first: Timestamp, load: f64) -> Option<jiff::Timestamp> {
-        let is_date = self.is_dated && load == 1.0;
-        is_date.then(|| jiff::Timestamp::from_nanosecond(first.0.into()).ok()).flatten()
+    pub(super) fn began(&self, first: Option<Timestamp>, load: f64) -> Option<jiff::Timestamp> {
+        let first = first.filter(|_| self.is_dated && load == 1.0)?;
+        jiff::Timestamp::from_nanosecond(first.0.into()).ok()
     }
 
     /// When the pods arrive.
@@ -185,8 +185,8 @@ impl Workload {
         }
         let load = source.options.load.unwrap_or(1.0);
         let arrivals: Vec<Timestamp> = self.times(load)?.into_iter().map(|(at, _)| at).collect();
-        let first = arrivals.iter().min().copied().unwrap_or(Timestamp(0));
-        let length = arrivals.iter().max().map_or(0.0, |last| last.since(first).as_secs_f64());
+        let (first, last) = (arrivals.iter().min().copied(), arrivals.iter().max());
+        let length = first.zip(last).map_or(0.0, |(first, last)| last.since(first).as_secs_f64());
         Ok(Span { began: self.began(first, load), length })
     }
 
