@@ -366,6 +366,9 @@ pub(crate) struct Input {
     pub(crate) contents: Contents,
     /// The other objects. Copied when a holder changes them.
     objects: Arc<Objects>,
+    /// The numbers of pods and of other objects before controllers created more.
+    #[cfg_attr(not(feature = "cluster"), expect(dead_code))]
+    read: [usize; 2],
 }
 
 /// The objects of a cluster that an engine does not have, and notes about all of them.
@@ -445,6 +448,7 @@ fn input_with(
     let is_cron_job = |it: &PodController| it.kind == ControllerKind::CronJob;
     let cron_jobs = objects.controllers.extract_if(.., |it| is_cron_job(it)).count();
     intake.unread("CronJob", cron_jobs, "no job is due");
+    let read = [objects.pods.len(), objects.objects.len()];
     // The controllers of a live cluster create their pods themselves.
     let created = match from.is_live() {
         true => 0,
@@ -463,7 +467,7 @@ fn input_with(
     let Objects { pods, objects: others, controllers, facts, .. } = added;
     let added = Added { pods, objects: others, controllers, facts };
     let files = [&from.cluster, more].concat();
-    Ok((Input::new(objects, files, from.limit, notes, intake), added))
+    Ok((Input { read, ..Input::new(objects, files, from.limit, notes, intake) }, added))
 }
 
 /// Reads a cluster as it is, without the pods that its controllers lack.
@@ -579,7 +583,8 @@ impl Loaded {
     pub(crate) fn to_input(&self) -> Input {
         let mut objects = self.existing();
         objects.controllers.clear();
-        Input { contents: self.contents.clone(), objects: objects.into() }
+        let read = [objects.pods.len(), objects.objects.len()];
+        Input { contents: self.contents.clone(), objects: objects.into(), read }
     }
 
     /// The objects that decide which pods controllers lack. O(cluster).
@@ -629,7 +634,8 @@ impl Input {
     ) -> Input {
         let (rest, intake) = (Rest::take(&mut objects), Arc::new(intake));
         let contents = Contents { rest, files, limit, notes, intake };
-        Input { contents, objects: objects.into() }
+        let read = [objects.pods.len(), objects.objects.len()];
+        Input { contents, objects: objects.into(), read }
     }
 
     #[cfg(test)]
@@ -672,14 +678,17 @@ impl Input {
         ClaimController::of(&rest.devices, &self.objects.pods, rest.controllers.all())
     }
 
-    /// The input without the pods that controllers lacked.
+    /// The input without the pods that controllers lacked, and their claims.
     #[cfg(feature = "cluster")]
     pub(crate) fn as_read(&self) -> Input {
         let mut input = self.clone();
         input.contents.notes.retain(|note| !note.starts_with(CREATED));
-        let created = std::mem::take(&mut input.contents.rest.created);
-        if !created.is_empty() {
-            input.objects_mut().pods.retain(|pod| !created.contains(&pod.uid));
+        input.contents.rest.created = Arc::default();
+        let [pods, others] = self.read;
+        if (pods, others) != (self.objects.pods.len(), self.objects.objects.len()) {
+            let objects = input.objects_mut();
+            objects.pods.truncate(pods);
+            objects.objects.truncate(others);
         }
         input
     }
