@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use portolan::model::{Name, Pod, Template};
+use portolan::model::{Name, NonZero, Pod, PodResources, PodSpec, Template};
 use portolan_k8s::{ControllerKind, Job, PodController, Scaled, Scales};
 
 /// When a pod that ends is replaced.
@@ -180,6 +180,21 @@ pub(crate) fn recreated(pod: Pod) -> Pod {
         deletion_time: None,
         // The claims of the old pod are deleted with it.
         claim_statuses: None,
+        template: not_resized(pod.template),
         ..pod
     }
+}
+
+/// The template without the status of a resize, which no new pod has.
+fn not_resized(template: Arc<Template>) -> Arc<Template> {
+    let PodResources { placed, incoming, scored, .. } = &template.resources;
+    if placed == incoming {
+        return template;
+    }
+    // The requests that are scored have the defaults, too, but none of the pod as a whole.
+    let (cpu, memory) = (incoming.cpu.max(scored.cpu), incoming.memory.max(scored.memory));
+    let mut spec = PodSpec::clone(&template);
+    spec.resources.placed = incoming.clone();
+    spec.resources.placed_non_zero = NonZero { cpu, memory };
+    Template::new(spec)
 }

@@ -388,7 +388,9 @@ impl Filter for Room<'_> {
             }
             copies == 0
         });
-        self.takes_requests.then_some(usize::try_from(copies).unwrap_or(usize::MAX))
+        // Numbers of several nodes are added up.
+        let copies = u32::try_from(copies).unwrap_or(u32::MAX);
+        self.takes_requests.then_some(copies as usize)
     }
 
     /// A node is resolvable if it offers enough of every resource when it is empty.

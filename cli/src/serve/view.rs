@@ -249,8 +249,8 @@ impl View {
         rules: &Rules,
         is_wanted: &Arc<AtomicBool>,
     ) -> Result<Value, CommandError> {
-        let Room { now, nodes, cluster, not_simulated } =
-            self.asked(rules, is_wanted).room(like, MOST_COPIES)?;
+        let asked = self.asked(rules, is_wanted);
+        let Room { now, nodes, cluster, not_simulated } = asked.room(like.clone(), MOST_COPIES)?;
         let mut by: BTreeMap<Place<'_>, (usize, usize)> = BTreeMap::new();
         for (name, copies) in nodes.iter().filter(|(_, copies)| **copies > 0) {
             let node = cluster.node(name).and_then(|info| info.node());
@@ -260,6 +260,8 @@ impl View {
             *of_place += copies;
         }
         let count: usize = nodes.values().sum();
+        // A simulation ends with the last of these copies, and finds none if none is asked for.
+        let is_complete = count != MOST_COPIES || !asked.room(like, 0)?.nodes.is_empty();
         let by = by.into_iter().map(|((pool, zone), (nodes, copies))| {
             json!({ "pool": pool, "zone": zone, "nodes": nodes, "count": copies })
         });
@@ -267,8 +269,7 @@ impl View {
             "generation": self.generation(),
             "count": count,
             "now": now,
-            // A simulation ends with the last of these copies.
-            "is_complete": count != MOST_COPIES,
+            "is_complete": is_complete,
             "by": by.collect::<Vec<_>>(),
             "not_simulated": not_simulated,
         }))

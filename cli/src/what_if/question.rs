@@ -14,6 +14,7 @@ use portolan_k8s::PodController;
 use crate::error::CommandError;
 use crate::intake::Intake;
 use crate::policy::Rules;
+use crate::replacement::recreated;
 use crate::resource_claims::{ClaimController, fit_more};
 use crate::simulation::closed;
 use crate::targets::{Finder, Reference, Removal, Scale};
@@ -314,7 +315,7 @@ impl Like {
         profiles: &Profiles<(Arc<Framework>, AlgorithmConfig)>,
         [now, later]: [&Arc<Snapshot>; 2],
     ) -> Option<FitMore> {
-        let pod = Pod { node_name: None, ..self.pod.clone() };
+        let pod = recreated(self.pod.clone());
         let (framework, config) = profiles.get(&pod).or_else(|| profiles.iter().next())?;
         let copies = |cluster: &Snapshot| {
             let mut what_if = WhatIf::new(cluster, framework.clone(), config.clone());

@@ -61,6 +61,7 @@ pub(super) fn copies(like: &Pod, cluster: &Cluster) -> Option<String> {
         (is_new, "new claims"),
         (!like.template.scheduling_gates.is_empty(), "scheduling gates"),
         (like.node_name.is_some(), "nodeName"),
+        (like.group().is_some(), "the pod group"),
     ];
     let parts: Vec<&str> =
         parts.into_iter().filter_map(|(has, what)| has.then_some(what)).collect();

@@ -751,6 +751,67 @@ fn headroom_is_what_is_left_after_the_pending_pods() {
     assert_eq!((count, &printed["fit_more"]["count"]), (&json!(3), &json!(3)));
 }
 
+#[test]
+fn copies_are_new_pods_and_computed_numbers_are_complete() {
+    let node = |name: &str, pods: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Node\nmetadata: {{name: {name}}}\n\
+             status: {{allocatable: {{cpu: \"4\", memory: 8Gi, pods: \"{pods}\"}}}}\n"
+        )
+    };
+    // Its kubelet has not reduced the request of 3 yet.
+    let resized = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: resized, namespace: shop, \
+                   ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web, uid: web, controller: true}]}\n\
+                   spec: {nodeName: n1, containers: [{name: c, image: c, resources: {requests: {cpu: \"1\"}}}]}\n\
+                   status: {phase: Running, containerStatuses: [{name: c, allocatedResources: {cpu: \"3\"}, \
+                   resources: {requests: {cpu: \"3\"}}}]}\n";
+    let ending = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: ending, namespace: shop, \
+                  labels: {scheduling.x-k8s.io/pod-group: g}, deletionTimestamp: 2026-01-01T00:00:00Z}\n\
+                  spec: {nodeName: n2, containers: [{name: c, image: c, resources: {requests: {cpu: \"2\"}}}]}\n\
+                  ---\napiVersion: v1\nkind: ResourceQuota\nmetadata: {name: q, namespace: shop}\n\
+                  spec: {hard: {pods: \"9\"}}\n";
+    let path = node("n1", "5001") + &node("n2", "5000") + resized + ending;
+    let server = Server::start(&["--cluster", &file("copies", "resized.yaml", path.as_bytes())]);
+    let headroom = |asked: &Value| server.post("/api/v1/headroom", asked);
+    assert_eq!(headroom(&json!({"pod": "shop/resized"}))["count"], 5);
+    let complete = headroom(&json!({"requests": {}}));
+    assert_eq!((&complete["count"], &complete["is_complete"]), (&json!(10_000), &json!(true)));
+    let of_group = headroom(&json!({"pod": "shop/ending"}));
+    let unsimulated =
+        json!(["limit ranges and quotas of --fit-more", "the pod group of --fit-more"]);
+    let found = (&of_group["now"], &of_group["count"], &of_group["not_simulated"]);
+    assert_eq!(found, (&json!(1), &json!(2), &unsimulated));
+    let drained = server.post("/api/v1/sessions", &json!({"drain": "n1"}));
+    let session = drained["id"].as_str().expect("a text");
+    let nodes = server.get(&format!("/api/v1/nodes?session={session}"));
+    assert_eq!(nodes["nodes"][1]["requested"][0], 1.0);
+
+    let most = i64::MAX.to_string();
+    let path = [node("n1", &most), node("n2", &most), node("n3", &most)].concat();
+    let server = Server::start(&["--cluster", &file("copies", "large.yaml", path.as_bytes())]);
+    let large = server.post("/api/v1/headroom", &json!({"requests": {}}));
+    assert_eq!(large["count"], 3 * u64::from(u32::MAX));
+}
+
+#[test]
+fn an_audit_examines_the_objects_as_read() {
+    let all = std::fs::read_to_string(cluster("audit")).expect("the cluster");
+    let lacking = all.replace("replicas: 3", "replicas: 5");
+    let set = "---\napiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: db, namespace: shop, uid: db}\n\
+               spec:\n  replicas: 2\n  selector: {matchLabels: {app: db}}\n  template:\n    \
+               metadata: {labels: {app: db}}\n    spec: {containers: [{name: c, image: c}]}\n  \
+               volumeClaimTemplates: [{metadata: {name: v}, spec: {accessModes: [ReadWriteOnce], \
+               resources: {requests: {storage: 1Gi}}}}]\n\
+               ---\napiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: db, namespace: shop}\n\
+               spec: {maxUnavailable: 1, selector: {matchLabels: {app: db}}}\n";
+    let path = file("audit", "lacking.yaml", format!("{lacking}{set}").as_bytes());
+    let server = Server::start(&["--cluster", &path]);
+    assert!(server.line.contains("8 pods"), "{}", server.line);
+    let audited = without_additions(server.get("/api/v1/audit"));
+    assert_eq!(audited, printed(&["audit", "--cluster", &path]));
+    assert_eq!(audited["pods"], 4);
+}
+
 #[cfg(unix)]
 #[test]
 fn a_signal_ends_the_server_while_it_computes() {
