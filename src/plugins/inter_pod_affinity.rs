@@ -3,8 +3,8 @@
 use std::cell::Cell;
 
 use crate::framework::{
-    Code, Cycle, Feasible, Filter, Plugin, PluginInfo, Point, PreFilter, PreScore, Reads, Reasons,
-    Score, ScoredNodes, Status, dispatch, each_run,
+    ByTemplate, Code, Cycle, Feasible, Filter, Plugin, PluginInfo, Point, PreFilter, PreScore,
+    Reads, Reasons, Score, ScoredNodes, Status, dispatch, each_run,
 };
 use crate::model::{
     Generation, LabelLookup, Labels, Pod, PodAffinity, PodAffinityTerm, PodSpec, Template,
@@ -13,7 +13,7 @@ use crate::model::{
 use crate::snapshot::{Chunk, Cluster, Column, InLane, LANES, NodeInfo, Victims};
 
 use super::hints::{self, ClusterEvent, Hint};
-use super::ledger::{FEW, Ledger, Part, Remembered, Selection};
+use super::ledger::{FEW, Ledger, MAX_TEMPLATES, Part, PerThread, Selection};
 use super::topology::{Decided, Domain, Keys, Sums};
 
 /// Rejects nodes whose topology domain lacks pods that the pod's required affinity needs, or contains pods that are
@@ -24,27 +24,30 @@ pub struct InterPodAffinity {
     pub hard_pod_affinity_weight: i64,
     /// Whether a pod without preferred terms is not scored, so that the preferred terms of existing pods are ignored.
     pub ignore_preferred_terms_of_existing_pods: bool,
-    counted: Remembered<ForTemplate>,
+    counted: PerThread<ByTemplate<ForTemplate>>,
 }
 
 /// The ledgers for pods of one template.
 #[derive(Default)]
 struct ForTemplate {
     existing: Ledger,
-    near: Ledger,
-    apart: Ledger,
-    preferred: Ledger,
+    near: (Ledger, Selected),
+    apart: (Ledger, Selected),
+    preferred: (Ledger, Selected),
     /// The numbers of the templates of existing pods whose terms contribute, sorted.
     excluding: Selection<Vec<u32>>,
     preferring: Selection<Vec<u32>>,
 }
+
+/// The numbers of the label sets that terms of the pod select, sorted, each with the sums that its pods contribute to.
+type Selected = Selection<Vec<(u32, Shares)>>;
 
 impl Default for InterPodAffinity {
     fn default() -> InterPodAffinity {
         InterPodAffinity {
             hard_pod_affinity_weight: 1,
             ignore_preferred_terms_of_existing_pods: false,
-            counted: Remembered::default(),
+            counted: PerThread::default(),
         }
     }
 }
@@ -56,7 +59,7 @@ impl InterPodAffinity {
         InterPodAffinity {
             hard_pod_affinity_weight,
             ignore_preferred_terms_of_existing_pods: ignore_preferred_terms,
-            counted: Remembered::default(),
+            counted: PerThread::default(),
         }
     }
 }
@@ -86,7 +89,7 @@ fn apart(spec: &PodSpec) -> Option<&PodAffinity> {
 fn signed<'t>(
     near: &'t [WeightedPodAffinityTerm],
     apart: &'t [WeightedPodAffinityTerm],
-) -> impl Iterator<Item = (&'t WeightedPodAffinityTerm, i64)> {
+) -> impl Iterator<Item = (&'t WeightedPodAffinityTerm, i64)> + Clone {
     let near = near.iter().map(|weighted| (weighted, 1));
     near.chain(apart.iter().map(|weighted| (weighted, -1)))
 }
@@ -141,23 +144,54 @@ fn reads(cluster: &Cluster) -> Generation {
     cluster.objects().namespaces.generation()
 }
 
-/// Adds to each pod's domains the amounts that `share` returns for its namespace and labels.
-fn add_by_labels(
-    cluster: &Cluster,
-    keys: &Keys,
-    chunk: &Chunk,
-    part: &mut Part,
-    decided: &mut Decided<Shares>,
-    share: impl Fn(&str, &Labels) -> Shares,
-) {
-    for (number, held) in chunk.tally(cluster).by_labels() {
-        let shares = decided.get(number, || match cluster.pod_labels(number) {
-            Some((namespace, labels)) => share(namespace, labels),
-            None => Box::default(),
-        });
-        if !shares.is_empty() {
-            add(keys, chunk, held, shares, part);
+/// Counts the pods that terms of the pod select.
+struct OwnTerms<'c, T> {
+    cluster: &'c Cluster,
+    terms: T,
+    selected: &'c mut Selected,
+    decided: Decided<Shares>,
+    /// The number of chunks that were counted.
+    visited: &'c Cell<usize>,
+}
+
+impl<'c, T: Iterator<Item = &'c PodAffinityTerm> + Clone> OwnTerms<'c, T> {
+    fn new(
+        cluster: &'c Cluster,
+        terms: T,
+        selected: &'c mut Selected,
+        visited: &'c Cell<usize>,
+    ) -> OwnTerms<'c, T> {
+        OwnTerms { cluster, terms, selected, decided: Decided::default(), visited }
+    }
+
+    /// Adds to the domains of each pod the amounts that `share` returns for its namespace and labels.
+    fn add(
+        &mut self,
+        keys: &Keys,
+        chunk: &Chunk,
+        part: &mut Part,
+        share: impl Fn(&str, &Labels) -> Shares,
+    ) {
+        let cluster = self.cluster;
+        let (stamp, reads) = (cluster.pod_labels_stamp(), reads(cluster));
+        if !self.selected.is_current(cluster, stamp, reads) {
+            if self.visited.get() <= FEW {
+                for (number, held) in chunk.tally(cluster).by_labels() {
+                    let shares = self.decided.get(number, || match cluster.pod_labels(number) {
+                        Some((namespace, labels)) => share(namespace, labels),
+                        None => Box::default(),
+                    });
+                    add(keys, chunk, held, shares, part);
+                }
+                return;
+            }
+            let all = cluster.pod_labels_of_terms(self.terms.clone());
+            let all = all.map(|(number, namespace, labels)| (number, share(namespace, labels)));
+            let all = all.filter(|(_, shares)| !shares.is_empty()).collect();
+            *self.selected = Selection::new(cluster, stamp, reads, all);
         }
+        let tally = chunk.tally(cluster);
+        tally.each_of(&self.selected.all, |shares, held| add(keys, chunk, held, shares, part));
     }
 }
 
@@ -189,7 +223,6 @@ impl<'c> Terms<'c> {
         part: &mut Part,
         mut share: impl FnMut(&Template, &mut Keys) -> Shares,
     ) {
-        self.visited.update(|visited| visited + 1);
         let (stamp, reads) = (cluster.affine_stamp(), reads(cluster));
         let is_current = self.contributing.is_current(cluster, stamp, reads);
         if !is_current && self.visited.get() > FEW {
@@ -247,20 +280,24 @@ impl<'a> Counted<'a> {
         cluster: &Cluster,
         terms: &'a [PodAffinityTerm],
         all: bool,
-        ledger: &mut Ledger,
+        (ledger, selected): &mut (Ledger, Selected),
     ) -> Counted<'a> {
         let mut counted = Counted { terms, positions: Vec::new(), keys: Keys::default() };
         if terms.is_empty() {
             return counted;
         }
-        let mut decided = Decided::default();
+        let visited = Cell::new(0);
+        let mut own = OwnTerms::new(cluster, terms.iter(), selected, &visited);
         let start = |keys: &mut Keys| {
+            // All chunks are counted.
+            visited.set(FEW);
             for term in terms {
                 keys.at(cluster, &term.topology_key);
             }
         };
         let (keys, _) = ledger.follow(cluster, reads(cluster), start, |keys, chunk, part| {
-            add_by_labels(cluster, keys, chunk, part, &mut decided, |namespace, labels| {
+            visited.update(|visited| visited + 1);
+            own.add(keys, chunk, part, |namespace, labels| {
                 shares(terms, keys, cluster, all, namespace, labels)
             });
         });
@@ -339,7 +376,7 @@ impl Plugin for InterPodAffinity {
         if !has_anti_affinity && near_terms.is_empty() && apart_terms.is_empty() {
             return Ok(PreFilter::Skip);
         }
-        self.counted.with(&pod.template, |counted| {
+        self.counted.with_template(&pod.template, MAX_TEMPLATES, |counted| {
             let mut existing = Keys::default();
             if has_anti_affinity {
                 let visited = Cell::new(0);
@@ -349,6 +386,7 @@ impl Plugin for InterPodAffinity {
                     reads(cluster),
                     |_| visited.set(FEW),
                     |keys, chunk, part| {
+                        visited.update(|visited| visited + 1);
                         terms.add(cluster, keys, chunk, part, |other, keys| {
                             let apart = required(apart(other)).iter();
                             let apart = apart.filter(|term| selects_pod(cluster, term, spec));
@@ -367,7 +405,7 @@ impl Plugin for InterPodAffinity {
             let apart = Counted::new(cluster, apart_terms, false, &mut counted.apart);
             // A ledger that changes gets the greatest version so far, so the greatest of the three identifies all of
             // them, except that the first one is not followed while no pod has anti-affinity.
-            let ledgers = [&counted.existing, &counted.near, &counted.apart];
+            let ledgers = [&counted.existing, &counted.near.0, &counted.apart.0];
             let greatest = ledgers.into_iter().map(Ledger::version).max();
             let version = greatest.map(|version| version << 1 | u64::from(has_anti_affinity));
             Ok(PreFilter::Filter(Box::new(Rules {
@@ -433,12 +471,13 @@ impl Plugin for InterPodAffinity {
                 keys.at(cluster, &weighted.term.topology_key);
             }
         };
-        self.counted.with(&pod.template, |counted| {
-            let (mut by_labels, mut by_terms) = (
-                Decided::default(),
-                Terms::new(&spec.namespace, &mut counted.preferring, &visited),
-            );
+        self.counted.with_template(&pod.template, MAX_TEMPLATES, |counted| {
+            let (ledger, selected) = &mut counted.preferred;
+            let own_terms = signed(near_terms, apart_terms).map(|(weighted, _)| &weighted.term);
+            let mut by_labels = OwnTerms::new(cluster, own_terms, selected, &visited);
+            let mut by_terms = Terms::new(&spec.namespace, &mut counted.preferring, &visited);
             let count = |keys: &mut Keys, chunk: &Chunk, part: &mut Part| {
+                visited.update(|visited| visited + 1);
                 if has_own {
                     let position = |term: &PodAffinityTerm| {
                         keys.0.iter().position(|sums| sums.topology.key == term.topology_key)
@@ -453,13 +492,12 @@ impl Plugin for InterPodAffinity {
                         });
                         shares.collect()
                     };
-                    add_by_labels(cluster, keys, chunk, part, &mut by_labels, share);
+                    by_labels.add(keys, chunk, part, share);
                 }
                 if chunk.with_affinity() != 0 {
                     by_terms.add(cluster, keys, chunk, part, of_others);
                 }
             };
-            let ledger = &mut counted.preferred;
             Ok(match ledger.follow(cluster, reads(cluster), start, count) {
                 (keys, true) => PreScore::Score(Box::new(Preferred(keys.clone()))),
                 (_, false) => PreScore::Skip,

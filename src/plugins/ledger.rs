@@ -164,19 +164,18 @@ impl<T> Selection<T> {
     }
 }
 
-/// The default number of templates to cache values for, in each slot.
-const MAX_TEMPLATES: usize = 64;
+/// The number of templates to cache ledgers for, in each slot: they take memory for each chunk of the cluster.
+pub(super) const MAX_TEMPLATES: usize = 64;
 
 /// The number of slots for the values of different threads.
 const SLOTS: usize = 8;
 
-/// Values that a plugin caches for the pods of each template from one cycle to the next. Decisions never depend on
-/// whether a value is cached.
+/// A value of each thread, up to the number of [`SLOTS`].
 ///
 /// Schedulers on several threads may share a plugin. With the same values they would wait for each other, and their
 /// plans start at different versions, so each would repeat counts that another made for its plan. A thread therefore
 /// uses the slot of its number, modulo [`SLOTS`]; two threads may share one, and then wait for each other.
-pub(super) struct Remembered<T, const MAX: usize = MAX_TEMPLATES>([Mutex<ByTemplate<T>>; SLOTS]);
+pub(super) struct PerThread<T>([Mutex<T>; SLOTS]);
 
 /// Returns the number of this thread among those that have called this function.
 fn thread_number() -> usize {
@@ -188,41 +187,56 @@ fn thread_number() -> usize {
     NUMBER.with(|number| *number)
 }
 
-impl<T: Default, const MAX: usize> Remembered<T, MAX> {
-    /// Calls `work` with the value cached for this template. Holds the lock of the thread's slot meanwhile.
-    pub(super) fn with<R>(&self, template: &Arc<Template>, work: impl FnOnce(&mut T) -> R) -> R {
+impl<T: Default> PerThread<T> {
+    /// Calls `work` with the thread's value. Holds the lock of the thread's slot meanwhile.
+    pub(super) fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
         let own = &self.0[thread_number() % SLOTS];
-        let mut all = own.lock().unwrap_or_else(|poisoned| {
-            // A panic may have left a value half updated.
+        let mut value = own.lock().unwrap_or_else(|poisoned| {
+            // A panic may have left the value half updated.
             own.clear_poison();
-            let mut all = poisoned.into_inner();
-            *all = ByTemplate::default();
-            all
+            let mut value = poisoned.into_inner();
+            *value = T::default();
+            value
         });
-        let (one, is_new) = all.get(template, MAX);
-        if is_new {
-            *one = T::default();
-        }
-        work(one)
+        work(&mut value)
     }
 }
 
-impl<T, const MAX: usize> Default for Remembered<T, MAX> {
-    fn default() -> Remembered<T, MAX> {
-        Remembered(Default::default())
+impl<T: Default> PerThread<ByTemplate<T>> {
+    /// Calls `work` with the value that the thread caches for this template from one cycle to the next, among those of
+    /// at most `most` templates. Decisions must not depend on whether a value is cached.
+    pub(super) fn with_template<R>(
+        &self,
+        template: &Arc<Template>,
+        most: usize,
+        work: impl FnOnce(&mut T) -> R,
+    ) -> R {
+        self.with(|all| {
+            let (one, is_new) = all.get(template, most);
+            if is_new {
+                *one = T::default();
+            }
+            work(one)
+        })
     }
 }
 
-/// A cloned plugin starts with an empty cache.
-impl<T, const MAX: usize> Clone for Remembered<T, MAX> {
-    fn clone(&self) -> Remembered<T, MAX> {
-        Remembered::default()
+impl<T: Default> Default for PerThread<T> {
+    fn default() -> PerThread<T> {
+        PerThread(Default::default())
     }
 }
 
-impl<T, const MAX: usize> fmt::Debug for Remembered<T, MAX> {
+/// A cloned plugin starts without values.
+impl<T: Default> Clone for PerThread<T> {
+    fn clone(&self) -> PerThread<T> {
+        PerThread::default()
+    }
+}
+
+impl<T> fmt::Debug for PerThread<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Remembered")
+        f.write_str("PerThread")
     }
 }
 
@@ -298,11 +312,11 @@ mod tests {
     }
 
     #[test]
-    fn threads_remember_values_of_their_own() {
-        let remembered = Remembered::<usize>::default();
+    fn threads_have_values_of_their_own() {
+        let values = PerThread::<ByTemplate<usize>>::default();
         let template = pod("p").build().template.clone();
         let add = || {
-            remembered.with(&template, |value| {
+            values.with_template(&template, 1, |value| {
                 *value += 1;
                 *value
             })
@@ -318,17 +332,17 @@ mod tests {
 
     #[test]
     fn a_panic_discards_the_values_of_its_thread_once() {
-        let remembered = Remembered::<usize>::default();
+        let values = PerThread::<ByTemplate<usize>>::default();
         let template = pod("p").build().template.clone();
         let add = |by: usize| {
-            remembered.with(&template, |value| {
+            values.with_template(&template, 1, |value| {
                 *value += by;
                 *value
             })
         };
         assert_eq!(add(1), 1);
         let panic = || {
-            remembered.with(&template, |value| {
+            values.with_template(&template, 1, |value| {
                 *value += 100;
                 panic!("halfway")
             })

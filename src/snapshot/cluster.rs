@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::freeing::{Begin, End};
 use crate::model::{
-    Generation, LabelSelector, Labels, Launcher, Name, Node, PodGroupState, Taint, Template, Uid,
-    hash_of, key_hash, pod_name_hash,
+    Generation, LabelSelector, Labels, Launcher, Name, Node, PodAffinityTerm, PodGroupState, Taint,
+    Template, Uid, hash_of, key_hash, pod_name_hash,
 };
 use crate::sync::mutated;
 
@@ -529,6 +529,14 @@ impl Cluster {
         zones::in_list_order(self, zones, |chunk| chunk.required_anti_affinity)
     }
 
+    /// Returns the nodes that `mask` selects in each chunk, in list order. O(found × log found + chunks × log n).
+    pub(crate) fn nodes_in_list_order<'a>(
+        &'a self,
+        mask: impl Fn(&'a Chunk) -> u64,
+    ) -> impl Iterator<Item = NodeInfo<'a>> {
+        zones::in_list_order(self, self.rest.zones.ids(), mask)
+    }
+
     /// Returns the pod with this uid, on any node or ghost. O(log n + pods of the node).
     #[must_use]
     pub fn pod(&self, uid: &Uid) -> Option<PodInfo<'_>> {
@@ -610,6 +618,30 @@ impl Cluster {
     pub(crate) fn pod_labels_in(&self, namespace: &str) -> impl Iterator<Item = (u32, &Labels)> {
         let numbers = self.by_namespace().labels.get(namespace).into_iter().flatten();
         numbers.filter_map(|number| Some((*number, self.pod_labels(*number)?.1)))
+    }
+
+    /// Returns the numbered label sets of pods in namespaces that these terms select or list, by number. If a term
+    /// selects namespaces, these are all label sets. The cost is that of [`Cluster::pod_labels_in`].
+    pub(crate) fn pod_labels_of_terms<'t>(
+        &self,
+        terms: impl Iterator<Item = &'t PodAffinityTerm> + Clone,
+    ) -> impl Iterator<Item = (u32, &Name, &Labels)> {
+        let selects = |term: &PodAffinityTerm| term.namespace_selector != LabelSelector::Nothing;
+        let mut numbers: Vec<u32> = match terms.clone().any(selects) {
+            true => self.all_pod_labels().map(|(number, ..)| number).collect(),
+            false => {
+                let mut listed: Vec<&Name> = terms.flat_map(|term| &term.namespaces).collect();
+                listed.sort_unstable();
+                listed.dedup();
+                let by = &self.by_namespace().labels;
+                listed.iter().filter_map(|of| by.get(*of)).flatten().copied().collect()
+            }
+        };
+        numbers.sort_unstable();
+        numbers.into_iter().filter_map(|number| {
+            let (namespace, labels) = self.pod_labels(number)?;
+            Some((number, namespace, labels))
+        })
     }
 
     fn by_namespace(&self) -> &ByNamespace {

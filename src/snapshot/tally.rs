@@ -229,8 +229,8 @@ impl Tally {
 
     /// Calls `visit` for each set of pod labels in `sets` that pods of the chunk have, with the value of the set and
     /// the nodes that have such pods. `sets` is sorted by number.
-    pub(crate) fn each_of<T: Copy>(&self, sets: &[(u32, T)], mut visit: impl FnMut(T, &[InLane])) {
-        self.by_labels.each_of(sets, |(number, _)| *number, |(_, value), held| visit(*value, held));
+    pub(crate) fn each_of<T>(&self, sets: &[(u32, T)], mut visit: impl FnMut(&T, &[InLane])) {
+        self.by_labels.each_of(sets, |(number, _)| *number, |(_, value), held| visit(value, held));
     }
 
     /// Calls `visit` for each of these templates with affinity or anti-affinity that pods of the chunk have, with its
@@ -438,7 +438,7 @@ mod tests {
         let found = |sets: &[u32]| {
             let sets: Vec<(u32, u32)> = sets.iter().map(|number| (*number, *number)).collect();
             let mut found = Vec::new();
-            tally.each_of(&sets, |number, lanes| found.push((number, lanes.to_vec())));
+            tally.each_of(&sets, |number, lanes| found.push((*number, lanes.to_vec())));
             found
         };
         // A few are searched, and many are compared with all.

@@ -36,7 +36,15 @@ pub(crate) struct Zones {
 
 impl Zones {
     pub(crate) fn list(&self) -> impl Iterator<Item = &Zone> + Clone {
-        self.zones.iter().filter(|(id, _)| *id != GHOSTS).map(|(_, zone)| zone)
+        self.listed().map(|(_, zone)| zone)
+    }
+
+    pub(crate) fn ids(&self) -> impl Iterator<Item = ZoneId> {
+        self.listed().map(|(id, _)| id)
+    }
+
+    fn listed(&self) -> impl Iterator<Item = (ZoneId, &Zone)> + Clone {
+        self.zones.iter().filter(|(id, _)| *id != GHOSTS)
     }
 
     pub(crate) fn get(&self, id: ZoneId) -> Option<&Zone> {
@@ -93,7 +101,7 @@ impl Chunk {
 pub(crate) fn in_list_order<'a>(
     cluster: &'a Cluster,
     zones: impl Iterator<Item = ZoneId>,
-    mask: impl Fn(&Chunk) -> u64,
+    mask: impl Fn(&'a Chunk) -> u64,
 ) -> std::vec::IntoIter<NodeInfo<'a>> {
     let mut found = Vec::new();
     for id in zones.collect::<BTreeSet<_>>() {

@@ -212,6 +212,10 @@ pub(super) struct Policy<'p> {
 }
 
 impl Policy<'_> {
+    pub(super) fn includes_all(&self) -> bool {
+        self.affinity.is_none() && self.taints.is_none()
+    }
+
     pub(super) fn includes(&self, cluster: &Cluster, chunk: &Chunk, mask: u64) -> u64 {
         let affine = self.affinity.as_ref().map_or(mask, |a| a.matching(cluster, chunk, mask));
         self.taints.as_ref().map_or(affine, |t| t.tolerating(cluster, chunk, affine))

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::framework::Cycle;
-use crate::model::Labels;
-use crate::snapshot::{Chunk, Cluster, lanes};
+use crate::model::{Labels, Name};
+use crate::snapshot::{Chunk, Cluster, Lineage, lanes};
 
 use super::super::ledger::{FEW, Ledger, Part, Selection};
 use super::super::topology::{Keys, Sums, Topology};
@@ -30,7 +30,7 @@ impl Sets {
         }
         chunk.tally(cluster).each_of(&self.0, |bits, held| {
             let living = held.iter().filter(|held| held.living > 0);
-            living.for_each(|held| visit(bits, usize::from(held.lane), i64::from(held.living)));
+            living.for_each(|held| visit(*bits, usize::from(held.lane), i64::from(held.living)));
         });
     }
 }
@@ -91,36 +91,103 @@ fn counted<'s>(
     })
 }
 
-/// Returns the updated sums of a cycle's constraints: first the number of pods in each domain, one per constraint, and
-/// then the number of nodes, one per constraint. The sums of constraints that are not in `wanted` stay 0.
+/// The numbers of nodes by domain, for constraints that include all nodes. They follow from the layout alone, so all
+/// templates share them.
+#[derive(Default)]
+pub(super) struct AllNodes {
+    /// The lineage and the layout that were counted.
+    of: Option<(Lineage, u64)>,
+    /// The sums of each list of topology keys. A node counts only if it has all keys of the list.
+    by_keys: Vec<(Vec<Name>, Keys)>,
+}
+
+/// The largest number of lists of keys to keep sums for.
+const MAX_LISTS: usize = 16;
+
+impl AllNodes {
+    /// Returns the number of nodes in each domain, one sum per constraint. O(1), or O(nodes) after the layout has
+    /// changed.
+    pub(super) fn follow(&mut self, cluster: &Cluster, constraints: &[Constraint<'_>]) -> &Keys {
+        let layout = cluster.layout();
+        if !self.of.as_ref().is_some_and(|(of, at)| *at == layout && of.includes(cluster)) {
+            *self = AllNodes { of: Some((cluster.lineage(), layout)), by_keys: Vec::new() };
+        }
+        let keys = constraints.iter().map(|constraint| constraint.key);
+        let known = self.by_keys.iter().position(|(known, _)| known.iter().eq(keys.clone()));
+        let at = known.unwrap_or_else(|| {
+            if self.by_keys.len() == MAX_LISTS {
+                self.by_keys.clear();
+            }
+            self.by_keys.push((keys.cloned().collect(), count_all(cluster, constraints)));
+            self.by_keys.len() - 1
+        });
+        &self.by_keys[at].1
+    }
+}
+
+fn topologies(cluster: &Cluster, constraints: &[Constraint<'_>]) -> Keys {
+    let sums = |c: &Constraint<'_>| Sums::new(Arc::new(Topology::new(cluster, c.key)));
+    Keys(constraints.iter().map(sums).collect())
+}
+
+fn count_all(cluster: &Cluster, constraints: &[Constraint<'_>]) -> Keys {
+    let mut keys = topologies(cluster, constraints);
+    for (_, _, chunk) in cluster.chunk_list() {
+        let having = |live, sums: &Sums| sums.topology.having(chunk, live);
+        let live = keys.0.iter().fold(chunk.live(), having);
+        for sums in &mut keys.0 {
+            let topology = sums.topology.clone();
+            topology.each(chunk, live, |domain, lanes| {
+                if let Some(domain) = domain {
+                    sums.count(domain, i64::from(lanes.count_ones()));
+                }
+            });
+        }
+    }
+    keys
+}
+
+/// What a cycle's constraints count.
+pub(super) struct Wanted<'a> {
+    pub(super) constraints: &'a [Constraint<'a>],
+    /// Whether only nodes that have all topology keys count.
+    pub(super) all_keys: bool,
+    /// The constraints whose pods are counted, as a bit mask. The sums of the others stay 0.
+    pub(super) pods: u64,
+    /// Whether nodes are counted, too.
+    pub(super) nodes: bool,
+}
+
+/// Returns the updated sums of a cycle's constraints: the number of pods in each domain, one sum per constraint, and if
+/// wanted also the number of nodes, one sum per constraint.
 pub(super) fn follow(
     ledger: &mut Ledger,
+    matched: &mut Selection<Sets>,
     cycle: Cycle<'_>,
-    (constraints, matched): (&[Constraint<'_>], &mut Selection<Sets>),
-    (all_keys, wanted): (bool, u64),
-) -> Keys {
+    wanted: &Wanted<'_>,
+) -> (Keys, Keys) {
+    let Cycle { cluster, pod, .. } = cycle;
     let visited = Cell::new(0);
-    let mut counting = Counting {
-        cycle,
-        constraints,
-        matched,
-        visited: &visited,
-        sets: None,
-        policies: constraints.iter().map(|c| c.policy(cycle.pod)).collect(),
-        wanted,
-        all_keys,
-    };
+    let policies = wanted.constraints.iter().map(|c| c.policy(pod)).collect();
+    let mut counting = Counting { cycle, wanted, matched, visited: &visited, sets: None, policies };
     let start = |keys: &mut Keys| {
         // All chunks are counted.
         visited.set(FEW);
-        Counting::start(cycle.cluster, constraints, keys);
+        *keys = topologies(cluster, wanted.constraints);
+        if wanted.nodes {
+            let nodes = keys.0.iter().map(|sums| Sums::new(sums.topology.clone()));
+            let nodes: Vec<Sums> = nodes.collect();
+            keys.0.extend(nodes);
+        }
     };
     let count = |keys: &mut Keys, chunk: &Chunk, part: &mut Part| {
-        if wanted != 0 {
+        if wanted.nodes || wanted.pods != 0 {
             counting.count(keys, chunk, part);
         }
     };
-    ledger.follow(cycle.cluster, reads(cycle.cluster, cycle.pod), start, count).0.clone()
+    let (keys, _) = ledger.follow(cluster, reads(cluster, pod), start, count);
+    let (pods, nodes) = keys.0.split_at(wanted.constraints.len());
+    (Keys(pods.to_vec()), Keys(nodes.to_vec()))
 }
 
 /// Returns the bit mask of all constraints.
@@ -128,65 +195,62 @@ pub(super) fn all(constraints: &[Constraint<'_>]) -> u64 {
     u64::MAX >> (MAX_CONSTRAINTS - constraints.len())
 }
 
-/// Counts the pods of each constraint in `wanted` by domain, in the sums at the constraint's position. Only nodes that
-/// the constraint includes are counted and, if `all_keys` is set, only nodes that have all topology keys. The sums of
-/// nodes follow those of pods, one per constraint.
+/// Counts the pods of each wanted constraint by domain, in the sums at the constraint's position, on the nodes that
+/// the constraint includes. The sums of nodes follow those of pods.
 struct Counting<'c> {
     cycle: Cycle<'c>,
-    constraints: &'c [Constraint<'c>],
+    wanted: &'c Wanted<'c>,
     matched: &'c mut Selection<Sets>,
     /// The number of chunks that were counted.
     visited: &'c Cell<usize>,
     /// The counted sets, once more than [`FEW`] chunks were counted.
     sets: Option<Sets>,
     policies: Vec<Policy<'c>>,
-    wanted: u64,
-    all_keys: bool,
 }
 
 impl Counting<'_> {
-    fn start(cluster: &Cluster, constraints: &[Constraint<'_>], keys: &mut Keys) {
-        let topology = |c: &Constraint<'_>| Sums::new(Arc::new(Topology::new(cluster, c.key)));
-        keys.0.extend(constraints.iter().map(topology));
-        let nodes: Vec<Sums> = keys.0.iter().map(|sums| Sums::new(sums.topology.clone())).collect();
-        keys.0.extend(nodes);
+    /// Returns the nodes of a chunk that each constraint includes.
+    fn included(&self, keys: &Keys, chunk: &Chunk) -> Vec<u64> {
+        let having = |live, sums: &Sums| sums.topology.having(chunk, live);
+        let sums = &keys.0[..self.policies.len()];
+        let live = match self.wanted.all_keys {
+            true => sums.iter().fold(chunk.live(), having),
+            false => chunk.live(),
+        };
+        let include = |(policy, sums): (&Policy<'_>, &Sums)| {
+            sums.topology.having(chunk, policy.includes(self.cycle.cluster, chunk, live))
+        };
+        self.policies.iter().zip(sums).map(include).collect()
     }
 
     fn count(&mut self, keys: &Keys, chunk: &Chunk, part: &mut Part) {
         let cluster = self.cycle.cluster;
-        let constraints = self.policies.len();
-        let topology = |at: usize| &keys.0[at].topology;
-        let mut live = chunk.live();
-        if self.all_keys {
-            live = (0..constraints).fold(live, |live, at| topology(at).having(chunk, live));
-        }
-        let mut masks = vec![0; constraints];
-        for at in lanes(self.wanted) {
-            let included = self.policies[at].includes(cluster, chunk, live);
-            masks[at] = topology(at).having(chunk, included);
-            topology(at).each(chunk, masks[at], |domain, lanes| {
-                if let Some(domain) = domain {
-                    part.add(constraints + at, domain, i64::from(lanes.count_ones()));
-                }
-            });
+        let mut included = None;
+        if self.wanted.nodes {
+            let masks = included.insert(self.included(keys, chunk)).iter().enumerate();
+            for (at, mask) in masks {
+                keys.0[at].topology.each(chunk, *mask, |domain, lanes| {
+                    if let Some(domain) = domain {
+                        part.add(self.policies.len() + at, domain, i64::from(lanes.count_ones()));
+                    }
+                });
+            }
         }
         self.visited.update(|visited| visited + 1);
-        let of_chunk;
+        let constraints = self.wanted.constraints;
         let sets = match self.visited.get() > FEW {
             true => {
-                let all = || all_sets(self.matched, self.cycle, self.constraints);
-                self.sets.get_or_insert_with(all)
+                let all = || all_sets(self.matched, self.cycle, constraints);
+                self.sets.get_or_insert_with(all).clone()
             }
-            false => {
-                let chunk = std::iter::once(chunk);
-                of_chunk = sets_within(self.matched, self.cycle, self.constraints, chunk);
-                &of_chunk
-            }
+            false => sets_within(self.matched, self.cycle, constraints, std::iter::once(chunk)),
         };
         sets.each(cluster, chunk, |bits, lane, pods| {
-            for at in lanes(bits & self.wanted) {
-                if masks[at] >> lane & 1 == 1
-                    && let Some(domain) = topology(at).domain_in(chunk, lane)
+            // Few chunks have pods that are counted.
+            let included = included.get_or_insert_with(|| self.included(keys, chunk));
+            for at in lanes(bits & self.wanted.pods) {
+                if included[at] >> lane & 1 == 1
+                    && let Some(domain) = keys.0[at].topology.domain_in(chunk, lane)
                 {
                     part.add(at, domain, pods);
                 }

@@ -57,6 +57,12 @@ fn smallest(sums: &Sums, nodes: &Sums) -> [Option<(Domain, i64)>; 2] {
         } else if is_below(&smallest[1]) {
             smallest[1] = found;
         }
+        // No counted sum is smaller. The changes of a clone may be.
+        if sums.changed().next().is_none()
+            && smallest.iter().all(|found| found.is_some_and(|(_, sum)| sum == 0))
+        {
+            break;
+        }
     }
     smallest
 }
@@ -81,9 +87,13 @@ impl Hard<'_> {
 
 impl<'a> Skew<'a> {
     /// Creates the filter from the sums that [`follow`](super::counting::follow) returned.
-    pub(super) fn new(cycle: Cycle<'a>, constraints: Vec<Constraint<'a>>, keys: &Keys) -> Skew<'a> {
-        let (pods, nodes) = keys.0.split_at(constraints.len());
-        let sums = pods.iter().zip(nodes);
+    pub(super) fn new(
+        cycle: Cycle<'a>,
+        constraints: Vec<Constraint<'a>>,
+        pods: &Keys,
+        nodes: &Keys,
+    ) -> Skew<'a> {
+        let sums = pods.0.iter().zip(&nodes.0);
         let hard = constraints.into_iter().zip(sums).map(|(constraint, (sums, nodes))| {
             let itself = i64::from(constraint.selector.matches(&cycle.pod.template.labels));
             let mut hard = Hard {

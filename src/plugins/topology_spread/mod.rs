@@ -5,14 +5,16 @@ mod counting;
 mod filter;
 mod score;
 
-use crate::framework::{Cycle, Feasible, Plugin, PluginInfo, Point, PreFilter, PreScore, Status};
+use crate::framework::{
+    ByTemplate, Cycle, Feasible, Plugin, PluginInfo, Point, PreFilter, PreScore, Status,
+};
 use crate::model::{Pod, TopologySpreadConstraint, UnsatisfiableAction};
 use crate::snapshot::Cluster;
 
 use super::hints::{self, ClusterEvent, Hint};
-use super::ledger::{Ledger, Remembered, Selection};
+use super::ledger::{Ledger, MAX_TEMPLATES, PerThread, Selection};
 use constraints::{Constraint, Defaults, Selected};
-use counting::Sets;
+use counting::{AllNodes, Sets, Wanted};
 use filter::Skew;
 use score::Spread;
 
@@ -20,8 +22,9 @@ use score::Spread;
 #[derive(Clone, Debug, Default)]
 pub struct PodTopologySpread {
     defaults: Defaults,
-    counted: Remembered<Counts>,
-    selected: Remembered<Selections, MAX_SELECTIONS>,
+    counted: PerThread<ByTemplate<Counts>>,
+    selected: PerThread<ByTemplate<Selections>>,
+    nodes: PerThread<AllNodes>,
 }
 
 /// The sums cached for pods of one template. They take memory for each chunk of the cluster.
@@ -62,7 +65,9 @@ impl PodTopologySpread {
             if !constraints::may_be_selected(cluster, &pod.template) {
                 return None;
             }
-            self.selected.with(&pod.template, |selected| selected.default.follow(cluster, pod))
+            self.selected.with_template(&pod.template, MAX_SELECTIONS, |selected| {
+                selected.default.follow(cluster, pod)
+            })
         })
     }
 }
@@ -98,15 +103,24 @@ impl Plugin for PodTopologySpread {
         if constraints.is_empty() {
             return Ok(PreFilter::Skip);
         }
-        // A node that lacks any of the keys counts for none of them.
-        let wanted = (true, counting::all(&constraints));
-        let keys = self.selected.with(&pod.template, |selected| {
-            let constraints = (&constraints[..], &mut selected.hard);
-            self.counted.with(&pod.template, |counted| {
-                counting::follow(&mut counted.hard, cycle, constraints, wanted)
-            })
-        });
-        Ok(PreFilter::Filter(Box::new(Skew::new(cycle, constraints, &keys))))
+        let are_all_included = constraints.iter().all(|it| it.policy(pod).includes_all());
+        let wanted = Wanted {
+            constraints: &constraints,
+            // A node that lacks any of the keys counts for none of them.
+            all_keys: true,
+            pods: counting::all(&constraints),
+            nodes: !are_all_included,
+        };
+        let (pods, mut nodes) =
+            self.selected.with_template(&pod.template, MAX_SELECTIONS, |selected| {
+                self.counted.with_template(&pod.template, MAX_TEMPLATES, |counted| {
+                    counting::follow(&mut counted.hard, &mut selected.hard, cycle, &wanted)
+                })
+            });
+        if are_all_included {
+            nodes = self.nodes.with(|all| all.follow(cluster, &constraints).clone());
+        }
+        Ok(PreFilter::Filter(Box::new(Skew::new(cycle, constraints, &pods, &nodes))))
     }
 
     /// Kube-scheduler's `Score` reads the state of PreScore and fails without it.
@@ -133,11 +147,15 @@ impl Plugin for PodTopologySpread {
         let all_keys = !own.is_empty() || !matches!(self.defaults, Defaults::System);
         // Constraints over single nodes count their pods when a node is scored.
         let of_hosts = score::of_hosts(&constraints);
-        let wanted = counting::all(&constraints) & !of_hosts;
-        let (keys, sets) = self.selected.with(&pod.template, |selected| {
-            let keys = self.counted.with(&pod.template, |counted| {
-                let constraints = (&constraints[..], &mut selected.soft);
-                counting::follow(&mut counted.soft, cycle, constraints, (all_keys, wanted))
+        let wanted = Wanted {
+            constraints: &constraints,
+            all_keys,
+            pods: counting::all(&constraints) & !of_hosts,
+            nodes: false,
+        };
+        let (keys, sets) = self.selected.with_template(&pod.template, MAX_SELECTIONS, |selected| {
+            let (keys, _) = self.counted.with_template(&pod.template, MAX_TEMPLATES, |counted| {
+                counting::follow(&mut counted.soft, &mut selected.soft, cycle, &wanted)
             });
             let chunks = feasible.chunks().map(|(chunk, _)| chunk);
             let sets = match of_hosts {

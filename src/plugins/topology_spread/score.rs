@@ -53,7 +53,7 @@ impl<'a> Spread<'a> {
         all_keys: bool,
     ) -> Spread<'a> {
         let (cluster, of_hosts) = (cycle.cluster, of_hosts(constraints));
-        let sums = &keys.0[..constraints.len()];
+        let sums = &keys.0;
         // Marks the values that occur among the feasible nodes. The last entry stands for nodes that lack the key.
         let mut seen: Vec<Vec<bool>> = sums
             .iter()
