@@ -306,6 +306,33 @@ impl<'a> Filters<'a> {
             .or_else(|| self.each.iter().find_map(|judge| judge.filter(node)))
     }
 
+    /// Returns the nodes that [`Filters::filter_with_nominated`] accepts, in list order. O(chunks × plugins + feasible
+    /// nodes × log feasible nodes), or O(nodes × plugins) if pods are nominated or PreFilter named nodes.
+    #[must_use]
+    pub fn feasible(&self) -> Vec<NodeInfo<'a>> {
+        let cluster = self.cycle.cluster;
+        if self.rejected.is_some() {
+            return Vec::new();
+        }
+        let passes = |node: NodeInfo<'_>| self.filter_with_nominated(node).is_none();
+        if self.nominated.is_some() || self.only.is_some() {
+            return cluster.nodes().filter(|node| passes(*node)).collect();
+        }
+        let nodes = cluster.nodes_in_list_order(|chunk| {
+            let local = self.judge_chunk(Scope::Local, cluster, chunk, chunk.live());
+            let passed =
+                local.and_then(|mask| self.judge_chunk(Scope::Global, cluster, chunk, mask));
+            // A plugin that fails on one node of the chunk may accept others.
+            let one_by_one = |_| {
+                let passed =
+                    nodes_of(cluster, chunk, chunk.live()).filter(|(_, node)| passes(*node));
+                passed.fold(0, |mask, (lane, _)| mask | 1 << lane)
+            };
+            passed.unwrap_or_else(one_by_one)
+        });
+        nodes.collect()
+    }
+
     /// Returns the statuses of all plugins that reject the node, in the order of the plugins. Meant for diagnosis:
     /// scheduling stops at the first one.
     #[must_use]

@@ -1,5 +1,6 @@
 //! Draining nodes as `kubectl drain` does, on a fork (kubectl/pkg/drain/filters.go).
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -60,36 +61,45 @@ impl fmt::Display for Stays {
     }
 }
 
-/// The disruptions that budgets still allow, updated as pods are evicted.
+/// The disruptions that budgets still allow, updated as pods are evicted. Clones share the budgets.
 #[derive(Clone, Debug)]
-pub struct Budgets(Vec<(Arc<PodDisruptionBudget>, i32)>);
+pub struct Budgets {
+    /// By namespace; sorted by name.
+    budgets: Arc<HashMap<Name, Vec<Arc<PodDisruptionBudget>>>>,
+    /// The number of charged evictions, by namespace and name of the budget.
+    charged: HashMap<(Name, Name), i32>,
+}
 
 impl Budgets {
     /// Returns the budgets of a version.
     #[must_use]
     pub fn of(cluster: &Cluster) -> Budgets {
-        let budgets = cluster.objects().pod_disruption_budgets.iter();
-        let mut budgets: Vec<_> =
-            budgets.map(|budget| (budget.clone(), budget.disruptions_allowed)).collect();
-        budgets.sort_by(|(a, _), (b, _)| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-        Budgets(budgets)
+        let mut budgets: HashMap<Name, Vec<Arc<PodDisruptionBudget>>> = HashMap::new();
+        for budget in cluster.objects().pod_disruption_budgets.iter() {
+            budgets.entry(budget.namespace.clone()).or_default().push(budget.clone());
+        }
+        budgets.values_mut().for_each(|all| all.sort_by(|a, b| a.name.cmp(&b.name)));
+        Budgets { budgets: Arc::new(budgets), charged: HashMap::new() }
     }
 
-    /// Charges the pod's eviction to all budgets that cover it.
+    /// Charges the pod's eviction to all budgets that cover it. O(budgets of the pod's namespace).
     ///
     /// # Errors
     ///
     /// Returns the name of the first budget that allows no disruption; no budget is charged then.
     pub fn charge(&mut self, pod: &PodInfo<'_>) -> Result<(), Name> {
         let labels = &pod.template().labels;
-        let counts =
-            |budget: &PodDisruptionBudget| budget.counts(pod.namespace(), pod.name(), labels);
-        if let Some((budget, _)) = self.0.iter().find(|(budget, left)| *left <= 0 && counts(budget))
-        {
-            return Err(budget.name.clone());
+        let of_namespace = self.budgets.get(pod.namespace()).into_iter().flatten();
+        let covering = of_namespace.filter(|it| it.counts(pod.namespace(), pod.name(), labels));
+        let key = |budget: &PodDisruptionBudget| (budget.namespace.clone(), budget.name.clone());
+        for budget in covering.clone() {
+            let charged = self.charged.get(&key(budget)).copied().unwrap_or(0);
+            if budget.disruptions_allowed <= charged {
+                return Err(budget.name.clone());
+            }
         }
-        for (_, left) in self.0.iter_mut().filter(|(budget, _)| counts(budget)) {
-            *left -= 1;
+        for budget in covering {
+            *self.charged.entry(key(budget)).or_default() += 1;
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ use portolan::plugin::{Cycle, CycleState};
 use portolan::scheduler::drain::{self, Budgets, DrainOptions, Stays};
 use portolan_k8s::Scaled;
 
+use super::INSUFFICIENT;
 use super::changes::{Change, try_edits};
 use super::edit::{Edit, changed, without_pods};
 use super::trial::{Rejection, Trial};
@@ -46,22 +47,38 @@ impl Victims {
     }
 }
 
+/// A node on which evictions may help.
+#[derive(Clone, Copy)]
+struct Candidate<'a> {
+    node: NodeInfo<'a>,
+    /// The least number of pods to evict so that the node has enough of the resources that it lacks.
+    least: usize,
+    /// Of equal evictions, those on the node with the lowest rank are proposed.
+    rank: usize,
+}
+
 /// The end of pods that are terminating, if that suffices on a node. Otherwise the evictions with the fewest objections
-/// and victims. Nodes are tried until the deadline, those with the fewest pods first; `false` if some were not tried.
+/// and victims, on the node that preemption would choose or else on that with the fewest pods. Nodes are tried until the
+/// deadline, those that may need the fewest victims first; `false` if some were not tried.
 pub(super) fn change(
     trial: Trial<'_>,
     rejections: &[Rejection<'_>],
     deadline: Instant,
 ) -> (Option<Change>, bool) {
     let helped = rejections.iter().filter(|found| found.is_only_by(&HELPED));
-    let mut nodes: Vec<NodeInfo<'_>> =
-        helped.map(|found| found.node).filter(|node| node.pod_count() > 0).collect();
-    nodes.sort_by_key(|node| node.pod_count());
-    let in_time = |_: &&NodeInfo<'_>| Instant::now() < deadline;
-    let mut waits = nodes.iter().take_while(in_time).filter_map(|node| wait(trial, *node));
-    if let Some(change) = waits.next() {
+    let mut nodes: Vec<&Rejection<'_>> =
+        helped.filter(|found| found.node.pod_count() > 0).collect();
+    nodes.sort_by_key(|found| (Some(found.node.name()) != trial.nominated, found.node.pod_count()));
+    let in_time = |_: &&&Rejection<'_>| Instant::now() < deadline;
+    let waiting = nodes.iter().take_while(in_time);
+    if let Some(change) = waiting.filter_map(|found| wait(trial, found.node)).next() {
         return (Some(change), true);
     }
+    let candidates = nodes.iter().enumerate().filter_map(|(rank, found)| {
+        Some(Candidate { node: found.node, least: least_victims(trial, found)?, rank })
+    });
+    let mut candidates: Vec<Candidate<'_>> = candidates.collect();
+    candidates.sort_by_key(|it| (it.least, it.rank));
     // All pods of a node are candidates: those of lower priority than the highest one.
     let above = changed(trial.pod, |spec| spec.priority = i32::MAX);
     let state = CycleState::default();
@@ -72,32 +89,66 @@ pub(super) fn change(
     let own = trial.scales.scaled(&trial.pod.template);
     let is_victim = |pod: PodInfo<'_>| is_victim(trial, own.as_ref(), &pod);
     let mut is_complete = true;
-    let mut best: Option<(Victims, NodeInfo<'_>)> = None;
-    for node in nodes {
+    let mut best: Option<(Victims, Candidate<'_>)> = None;
+    let is_better = |best: Option<&(Victims, Candidate<'_>)>, cost, rank| {
+        best.is_none_or(|(best, on)| (cost, rank) < (best.cost(), on.rank))
+    };
+    for candidate @ Candidate { node, least, rank } in candidates {
+        // Later nodes need no fewer victims.
+        let is_enough =
+            |(best, _): &(Victims, _)| best.objections.is_empty() && best.pods.len() < least;
+        if best.as_ref().is_some_and(is_enough) {
+            break;
+        }
         if Instant::now() >= deadline {
             is_complete = false;
             break;
         }
-        let Ok(candidate) = dry_run.on(node) else { continue };
+        let Ok(found) = dry_run.on(node) else { continue };
         let of = |pod: &Pod| trial.cluster.pod(&pod.uid);
-        let pods = match candidate.victims.iter().all(|pod| of(pod).is_some_and(is_victim)) {
-            true => Some(candidate.victims),
+        let pods = match found.victims.iter().all(|pod| of(pod).is_some_and(is_victim)) {
+            true => Some(found.victims),
             false => victims(trial, node, is_victim),
         };
         let Some(pods) = pods else { continue };
         let victims = Victims::of(trial.cluster, pods, budgets.clone());
-        let is_better = best.as_ref().is_none_or(|(best, _)| victims.cost() < best.cost());
         let all = || victims.pods.iter().chain(&victims.terminating);
-        if is_better && fits_without(trial, node, all()) {
-            best = Some((victims, node));
+        if is_better(best.as_ref(), victims.cost(), rank) && fits_without(trial, node, all()) {
+            best = Some((victims, candidate));
         }
     }
-    let change = best.and_then(|(Victims { pods, terminating, objections }, node)| {
-        let edit = Edit::Evict { node: node.name().clone(), pods, terminating };
+    let change = best.and_then(|(Victims { pods, terminating, objections }, of)| {
+        let edit = Edit::Evict { node: of.node.name().clone(), pods, terminating };
         let change = try_edits(trial, vec![edit])?;
         Some(Change { notes: objections, is_complete, ..change })
     });
     (change, is_complete)
+}
+
+/// The least number of pods to evict, beside those that are terminating, so that the node has enough of each resource
+/// that it lacks. `None` if all of its pods are not enough.
+fn least_victims(trial: Trial<'_>, rejection: &Rejection<'_>) -> Option<usize> {
+    let node = rejection.node;
+    let reasons = rejection.statuses.iter().flat_map(|status| &status.reasons);
+    let mut lacking = reasons.filter_map(|reason| reason.strip_prefix(INSUFFICIENT));
+    lacking.try_fold(0, |most, resource| {
+        let mut short = trial.requested(resource).saturating_sub(trial.free(resource, node));
+        let mut amounts = Vec::new();
+        for pod in node.pods() {
+            let amount = pod.template().resources.placed.amount(resource);
+            match pod.deletion_time() {
+                Some(_) => short = short.saturating_sub(amount),
+                None => amounts.push(amount),
+            }
+        }
+        amounts.sort_unstable();
+        let mut leaving = 0;
+        while short > 0 {
+            short = short.saturating_sub(amounts.pop()?);
+            leaving += 1;
+        }
+        Some(most.max(leaving))
+    })
 }
 
 /// The end of the pods that are terminating on the node, if the pod fits after it.
@@ -178,4 +229,133 @@ fn victims(
         }
     }
     Some(victims)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use portolan::Framework;
+    use portolan::cache::{Config, Engine};
+    use portolan::model::{
+        LabelSelector, Name, OwnerReference, PodDisruptionBudget, Timestamp, node, pod,
+    };
+    use portolan_k8s::Scales;
+
+    use super::*;
+
+    /// The proposal is the one with the lowest cost on any node, the first of several in order of the number of pods.
+    #[test]
+    fn no_node_needs_fewer_evictions_than_the_proposed_one() {
+        let (framework, scales) = (Framework::default_profile(), Scales::default());
+        let owner = OwnerReference {
+            api_version: "apps/v1".into(),
+            kind: "ReplicaSet".into(),
+            name: "r".into(),
+            uid: "r".into(),
+            controller: true,
+        };
+        let (mut proposed, mut free) = (0, 0);
+        for seed in 0..300 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let (mut writer, _) = Engine::inline(Config::default());
+            let allowed = random.i32(0..2);
+            let budget = PodDisruptionBudget {
+                namespace: "default".into(),
+                name: "web".into(),
+                selector: LabelSelector::from_labels([("app", "web")]),
+                disruptions_allowed: allowed,
+                ..PodDisruptionBudget::default()
+            };
+            writer.put_object(budget).expect("accepted");
+            for n in 0..6 {
+                let made = node(format!("n{n}")).cpu(4_000).memory(8 << 30).pods(20);
+                writer.add_node(made.build()).expect("accepted");
+                for p in 0..random.usize(2..8) {
+                    let made =
+                        pod(format!("p{n}-{p}")).label("app", ["web", "db"][random.usize(..2)]);
+                    let made = made.cpu(random.i64(1..9) * 250).memory(random.i64(1..5) << 29);
+                    let made = made.priority(random.i32(0..3)).on(format!("n{n}"));
+                    let ends = random.u8(..8) == 0;
+                    let made = if ends { made.deleted(Timestamp(1)) } else { made };
+                    let is_bare = random.u8(..8) == 0;
+                    let owners = if is_bare { vec![] } else { vec![owner.clone()] };
+                    let made = made.spec(|spec| spec.owners = owners.into());
+                    // Some nodes have no capacity left.
+                    drop(writer.add_pod(made.build()));
+                }
+            }
+            let new = pod("new").cpu(random.i64(9..17) * 250).memory(random.i64(1..12) << 29);
+            let (cluster, new) = (writer.cluster(), new.build());
+            let trial = Trial {
+                framework: &framework,
+                cluster,
+                pod: &new,
+                requests: None,
+                scales: &scales,
+                only: None,
+                nominated: None,
+            };
+            let rejections = trial.rejections();
+            if rejections.len() < cluster.len() {
+                continue;
+            }
+            let late = Instant::now() + Duration::from_secs(600);
+            let found = change(trial, &rejections, late);
+            assert!(found.1);
+            let Some(found) = found.0 else { continue };
+            let [Edit::Evict { node, pods, terminating }] = &found.edits[..] else {
+                panic!("{found:?}")
+            };
+            if pods.is_empty() {
+                continue;
+            }
+            let above = changed(&new, |spec| spec.priority = i32::MAX);
+            let state = CycleState::default();
+            let cycle = Cycle::new(cluster, &above, &state);
+            let filters = framework.pre_filter(cycle);
+            let dry_run = DryRun::new(cycle, &filters);
+            let cost = |on: NodeInfo<'_>| {
+                let pods = dry_run.on(on).ok()?.victims;
+                let of = Victims::of(cluster, pods, Budgets::of(cluster));
+                Some((of.cost(), on.pod_count()))
+            };
+            let best = cluster.nodes().filter_map(cost).min().expect("some node is helped");
+            let all = pods.iter().chain(terminating).cloned().collect();
+            let of = Victims::of(cluster, all, Budgets::of(cluster));
+            let on = cluster.node(node).expect("it exists");
+            assert_eq!((of.cost(), on.pod_count()), best, "seed {seed}");
+            proposed += 1;
+            free += usize::from(of.objections.is_empty());
+        }
+        assert!(proposed > 150 && free > 50 && free < proposed, "{free} of {proposed}");
+    }
+
+    #[test]
+    fn of_equal_evictions_those_of_preemption_are_proposed() {
+        let (framework, scales) = (Framework::default_profile(), Scales::default());
+        let (mut writer, _) = Engine::inline(Config::default());
+        for name in ["a", "b", "c"] {
+            writer.add_node(node(name).cpu(1_000).pods(20).build()).expect("accepted");
+            writer.add_pod(pod(name).cpu(1_000).on(name).build()).expect("accepted");
+        }
+        let new = pod("new").cpu(1_000).priority(1).build();
+        for nominated in ["a", "b", "c"].map(Name::from) {
+            let trial = Trial {
+                framework: &framework,
+                cluster: writer.cluster(),
+                pod: &new,
+                requests: None,
+                scales: &scales,
+                only: None,
+                nominated: Some(&nominated),
+            };
+            let late = Instant::now() + Duration::from_secs(600);
+            let (found, _) = change(trial, &trial.rejections(), late);
+            let [Edit::Evict { node, .. }] = &found.expect("an eviction").edits[..] else {
+                panic!("not an eviction")
+            };
+            assert_eq!(*node, nominated);
+        }
+    }
 }

@@ -342,7 +342,13 @@ impl Inquiry<'_> {
             evaluation.nodes.retain(|name, _| **name == *only);
         }
         let scales = contents.scales();
-        let trial = Trial { framework, cluster: &fork, pod: &pod, requests, scales, only };
+        let nominated = why.as_ref().and_then(|why| match &why.nomination {
+            Nomination::Node(name) => Some(name.clone()),
+            _ => None,
+        });
+        let nominated = nominated.as_ref();
+        let (cluster, pod) = (&*fork, &pod);
+        let trial = Trial { framework, cluster, pod, requests, scales, only, nominated };
         let mut facts = match is_rejected_for_labels(&evaluation) {
             true => labels::facts(&fork, &pod),
             false => Vec::new(),
@@ -358,7 +364,7 @@ impl Inquiry<'_> {
             true => Changes::default(),
             false => changes::find(trial, &evaluation, Instant::now() + self.time),
         };
-        let preemption = why.as_ref().and_then(|why| preemption(trial, &why.nomination));
+        let preemption = nominated.and_then(|name| preemption(trial, name));
         let never_runs = refused
             .map(|why| refusal(&why))
             .or_else(|| names_node.then(|| creation::unbound_claim(&pod, &fork)).flatten());
@@ -410,8 +416,7 @@ fn is_rejected_for_labels(evaluation: &Evaluation) -> bool {
 }
 
 /// The victims on the node that preemption has chosen.
-fn preemption(trial: Trial<'_>, nomination: &Nomination) -> Option<Preemption> {
-    let Nomination::Node(name) = nomination else { return None };
+fn preemption(trial: Trial<'_>, name: &Name) -> Option<Preemption> {
     let state = CycleState::default();
     let cycle = Cycle::new(trial.cluster, trial.pod, &state);
     let filters = trial.framework.pre_filter(cycle);

@@ -213,7 +213,10 @@ pub(super) fn table(explained: &Explained<'_>, single: bool) -> String {
 /// The nodes by reason.
 fn reasons(text: &mut String, explained: &Explained<'_>) {
     let mut groups: Vec<_> = by_reason(&explained.evaluation).into_iter().collect();
-    groups.sort_by(|a, b| b.1.nodes.len().cmp(&a.1.nodes.len()).then_with(|| a.0.cmp(&b.0)));
+    // Reasons that alone reject nodes come first.
+    groups.sort_by_cached_key(|(key, group)| {
+        (group.alone == 0, std::cmp::Reverse(group.nodes.len()), *key)
+    });
     if groups.is_empty() {
         return;
     }

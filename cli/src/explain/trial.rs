@@ -1,5 +1,7 @@
 //! The filters' verdicts on a pod and a cluster, either of which may be changed.
 
+use std::collections::HashSet;
+
 use portolan::cache::{Cluster, NodeInfo};
 use portolan::model::{Name, Pod, Requests};
 use portolan::plugin::{Cycle, CycleState, Evaluation, Status};
@@ -18,6 +20,8 @@ pub(super) struct Trial<'a> {
     pub(super) scales: &'a Scales,
     /// The only node to evaluate, or `None` for all nodes.
     pub(super) only: Option<&'a str>,
+    /// The node that preemption would choose for the pod.
+    pub(super) nominated: Option<&'a Name>,
 }
 
 /// A node that rejects the pod.
@@ -36,9 +40,11 @@ impl Rejection<'_> {
 
 impl<'a> Trial<'a> {
     fn nodes(self) -> impl Iterator<Item = NodeInfo<'a>> {
-        let is_meant =
-            move |node: &NodeInfo<'_>| self.only.is_none_or(|only| **node.name() == *only);
-        self.cluster.nodes().filter(is_meant)
+        self.cluster.nodes().filter(move |node| self.is_meant(node))
+    }
+
+    fn is_meant(self, node: &NodeInfo<'_>) -> bool {
+        self.only.is_none_or(|only| **node.name() == *only)
     }
 
     /// The nodes that reject the pod according to its evaluation, unless PreFilter rejected the pod: the verdicts are then
@@ -54,20 +60,21 @@ impl<'a> Trial<'a> {
         is_known.then(|| self.nodes().filter_map(rejection).collect())
     }
 
-    /// The nodes that reject the pod. O(nodes × plugins).
+    /// The nodes that reject the pod. O(rejecting nodes × plugins).
     pub(super) fn rejections(self) -> Vec<Rejection<'a>> {
         let state = CycleState::default();
         let filters = self.framework.pre_filter(Cycle::new(self.cluster, self.pod, &state));
-        let rejection = |node| Rejection { node, statuses: filters.filter_all(node) };
-        self.nodes().map(rejection).filter(|found| !found.statuses.is_empty()).collect()
+        let fitting: HashSet<&Name> = filters.feasible().iter().map(|node| node.name()).collect();
+        let rejecting = self.nodes().filter(|node| !fitting.contains(node.name()));
+        rejecting.map(|node| Rejection { node, statuses: filters.filter_all(node) }).collect()
     }
 
-    /// The nodes that accept the pod. O(nodes × plugins).
+    /// The nodes that accept the pod.
     pub(super) fn fitting(self) -> Vec<Name> {
         let state = CycleState::default();
         let filters = self.framework.pre_filter(Cycle::new(self.cluster, self.pod, &state));
-        let fits = |node: &NodeInfo<'_>| filters.filter_with_nominated(*node).is_none();
-        self.nodes().filter(fits).map(|node| node.name().clone()).collect()
+        let nodes = filters.feasible().into_iter().filter(|node| self.is_meant(node));
+        nodes.map(|node| node.name().clone()).collect()
     }
 
     /// Whether the node accepts the pod.
