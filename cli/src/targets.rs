@@ -1,6 +1,6 @@
 //! Controllers and pods that an option names as kubectl does: `deployment/web`, `po/web-0`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use portolan::cache::PodInfo;
 use portolan::model::{Name, Pod, Template};
@@ -8,8 +8,8 @@ use portolan_k8s::{PodController, Scales};
 
 use crate::error::CommandError;
 use crate::names::similar;
-
 use crate::selection::{Selection, is_selector};
+
 /// The kinds that can be named, with the names that kubectl accepts for them: singular, plural, short.
 const KINDS: [(&str, &[&str]); 7] = [
     ("Pod", &["pod", "pods", "po"]),
@@ -237,20 +237,14 @@ impl<'c> Finder<'c> {
         pods: impl Iterator<Item = Candidate<'p>>,
     ) -> Result<Target<'c>, CommandError> {
         let mut found: BTreeMap<Name, Target<'c>> = BTreeMap::new();
-        let mut names: BTreeSet<Name> = BTreeSet::new();
-        for controller in self.of_kind(reference.kind) {
-            names.insert(controller.name.clone());
-            if controller.name == reference.name {
-                found.insert(controller.namespace.clone(), Target::of(controller));
-            }
-        }
-        self.each_pod(reference.kind, pods, |name, pod| {
-            if *name == *reference.name {
+        let named = self.of_kind(reference.kind).filter(|it| it.name == reference.name);
+        found.extend(named.map(|it| (it.namespace.clone(), Target::of(it))));
+        let names = self.each_pod(reference.kind, pods, |name, pod| {
+            if *name == reference.name {
                 let namespace = &pod.template().namespace;
                 let target = found.entry(namespace.clone());
-                target.or_insert_with(|| Target::called(namespace, &name)).pods.push(pod.to_pod());
+                target.or_insert_with(|| Target::called(namespace, name)).pods.push(pod.to_pod());
             }
-            names.insert(name);
         });
         refuse_several(option, &reference.text, found.keys())?;
         match found.pop_first() {
@@ -258,7 +252,7 @@ impl<'c> Finder<'c> {
                 target.pods.sort_by(|a, b| a.name.cmp(&b.name));
                 Ok(target)
             }
-            None => Err(self.not_found(option, reference, &names)),
+            None => Err(self.not_found(option, reference, names)),
         }
     }
 
@@ -275,9 +269,9 @@ impl<'c> Finder<'c> {
             let key = (controller.namespace.clone(), controller.name.clone());
             found.insert(key, Target::of(controller));
         }
-        self.each_pod(kind, pods, |name, pod| {
+        let _ = self.each_pod(kind, pods, |name, pod| {
             let template = pod.template();
-            let key = (template.namespace.clone(), name);
+            let key = (template.namespace.clone(), name.clone());
             if *kind == "Pod" && labels.selects_labels(&template.labels) {
                 let pods = vec![pod.to_pod()];
                 let target = Target { pods, ..Target::called(&template.namespace, &key.1) };
@@ -305,28 +299,43 @@ impl<'c> Finder<'c> {
         of_kind.filter(|it| self.is_wanted(&it.namespace))
     }
 
-    /// Calls `consider` for each pod that is, or belongs to, an object of the kind, with the object's name.
+    /// Calls `consider` for each pod that is, or belongs to, an object of the kind, with the object's name. Returns the
+    /// names.
     fn each_pod<'p>(
         &self,
         kind: &'static str,
         pods: impl Iterator<Item = Candidate<'p>>,
-        mut consider: impl FnMut(Name, &Candidate<'p>),
-    ) {
+        mut consider: impl FnMut(&Name, &Candidate<'p>),
+    ) -> BTreeSet<Name> {
+        let mut names = BTreeSet::new();
+        // By the addresses of templates, which many pods share.
+        let mut controllers: HashMap<*const Template, Option<Name>> = HashMap::new();
         for pod in pods.filter(|pod| self.is_wanted(&pod.template().namespace)) {
-            if let Some(name) = self.name_of(kind, pod.template(), pod.name()) {
+            if kind == "Pod" {
+                let name = pod.name().into();
+                consider(&name, &pod);
+                names.insert(name);
+                continue;
+            }
+            let template = pod.template();
+            let controller = controllers.entry(std::ptr::from_ref(template));
+            if let Some(name) = controller.or_insert_with(|| self.controller(kind, template)) {
                 consider(name, &pod);
             }
         }
+        names.extend(controllers.into_values().flatten());
+        names
     }
 
-    /// The error for a reference to none of the names.
+    /// The error for a reference to no object.
     fn not_found(
         &self,
         option: &str,
         reference: &Reference,
-        names: &BTreeSet<Name>,
+        mut names: BTreeSet<Name>,
     ) -> CommandError {
         let Reference { kind, resource, name, text } = reference;
+        names.extend(self.of_kind(kind).map(|it| it.name.clone()));
         let is_of_kind = |it: &PodController| it.kind.as_str() == *kind;
         let is_kind_missing = *kind != "Pod" && !self.controllers.iter().any(is_of_kind);
         let advice = match similar(name, names.iter().map(|name| &**name)) {
@@ -341,11 +350,8 @@ impl<'c> Finder<'c> {
         CommandError::Usage(format!("{option} {text}: not found{namespace}: {advice}"))
     }
 
-    /// The name of the object of this kind that a pod is, or belongs to.
-    fn name_of(&self, kind: &str, template: &Template, pod: &str) -> Option<Name> {
-        if kind == "Pod" {
-            return Some(pod.into());
-        }
+    /// The name of the controller of this kind that the pods of a template belong to.
+    fn controller(&self, kind: &str, template: &Template) -> Option<Name> {
         let owner = template.controller()?;
         if &*owner.kind == kind {
             return Some(owner.name.clone());
