@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Uses the page of `portolan serve` as a person would, in Chromium without a window: cli/tests/browser. The program is
 # built first, unless PORTOLAN is its path. The screenshots are in browser/screenshots in the target folder. Arguments
-# are names of test files.
+# are names of test files, such as fleet.test.js.
 #
 # PAGE=cli/src/page shows the files of that folder instead of those in the program. UPDATE_SCREENSHOT=1 takes the
 # picture in docs/ again. CHROMIUM is the path of the browser.

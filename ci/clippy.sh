@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs clippy; every warning is an error. `ci/clippy.sh all` checks all features at once. Without an argument, the
-# workspace is checked with the features that its tests use, and the libraries without features.
+# workspace is checked with the features that its tests use, the program as it is built by default, and the libraries
+# without features.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if ! cargo clippy --version >/dev/null 2>&1; then
@@ -12,4 +13,5 @@ if [ "${1:-}" = all ]; then
     exit
 fi
 cargo clippy --workspace --all-targets -- -D warnings
+cargo clippy -p portolan-cli -- -D warnings
 cargo clippy -p portolan -p portolan-publish --no-default-features -- -D warnings
