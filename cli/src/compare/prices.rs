@@ -100,9 +100,11 @@ impl PriceOptions {
     }
 }
 
+/// Prices by name, with the name of their file or field for errors.
+type Named<'p> = (&'p Path, Cow<'p, HashMap<String, f64>>);
+
 impl Prices {
-    /// The prices, and the name of the file or field for errors.
-    fn read(&self) -> Result<(&Path, Cow<'_, HashMap<String, f64>>), CommandError> {
+    fn read(&self) -> Result<Named<'_>, CommandError> {
         match self {
             Prices::File(file) => Ok((file, Cow::Owned(read(file)?))),
             #[cfg(feature = "cluster")]

@@ -350,10 +350,10 @@ impl Inquiry<'_> {
         let (cluster, pod) = (&*fork, &pod);
         let trial = Trial { framework, cluster, pod, requests, scales, only, nominated };
         let mut facts = match is_rejected_for_labels(&evaluation) {
-            true => labels::facts(&fork, &pod),
+            true => labels::facts(&fork, pod),
             false => Vec::new(),
         };
-        facts.extend(claims::facts(&fork, &pod, &evaluation));
+        facts.extend(claims::facts(&fork, pod, &evaluation));
         facts.extend(devices::facts(trial, &evaluation, contents.devices()));
         devices::hide_empty_scores(&mut evaluation);
         if !pod.template.scheduling_gates.is_empty() {
@@ -367,7 +367,7 @@ impl Inquiry<'_> {
         let preemption = nominated.and_then(|name| preemption(trial, name));
         let never_runs = refused
             .map(|why| refusal(&why))
-            .or_else(|| names_node.then(|| creation::unbound_claim(&pod, &fork)).flatten());
+            .or_else(|| names_node.then(|| creation::unbound_claim(pod, &fork)).flatten());
         let notes = [&*contents.notes, &*schedulers.notes].concat();
         let intake = &contents.intake;
         let explained = Explained {
