@@ -27,7 +27,7 @@ use portolan::plugin::preemption::DryRun;
 use portolan::plugin::{Cycle, CycleState, Evaluation, Nomination, Status};
 use serde_json::{Value, json};
 
-use crate::cluster::Loaded;
+use crate::cluster::{Contents, Loaded};
 use crate::error::CommandError;
 use crate::html::{self, HtmlFile, Page, View};
 use crate::intake::Intake;
@@ -349,16 +349,8 @@ impl Inquiry<'_> {
         let nominated = nominated.as_ref();
         let (cluster, pod) = (&*fork, &pod);
         let trial = Trial { framework, cluster, pod, requests, scales, only, nominated };
-        let mut facts = match is_rejected_for_labels(&evaluation) {
-            true => labels::facts(&fork, pod),
-            false => Vec::new(),
-        };
-        facts.extend(claims::facts(&fork, pod, &evaluation));
-        facts.extend(devices::facts(trial, &evaluation, contents.devices()));
+        let facts = facts(trial, &evaluation, contents);
         devices::hide_empty_scores(&mut evaluation);
-        if !pod.template.scheduling_gates.is_empty() {
-            facts.push(format!("scheduling gates: {}", pod.template.scheduling_gates.join(", ")));
-        }
         let fits = evaluation.nodes.values().any(|verdict| verdict.status.is_none());
         let changes = match fits || evaluation.failed.is_some() {
             true => Changes::default(),
@@ -390,6 +382,21 @@ impl Inquiry<'_> {
         let pod = explained.trial.pod.key();
         self.report(|| vec![pod.to_string()], text, || report::first_line(&explained))
     }
+}
+
+/// Further facts that explain the reasons.
+fn facts(trial: Trial<'_>, evaluation: &Evaluation, contents: &Contents) -> Vec<String> {
+    let Trial { cluster, pod, .. } = trial;
+    let mut facts = match is_rejected_for_labels(evaluation) {
+        true => labels::facts(cluster, pod),
+        false => Vec::new(),
+    };
+    facts.extend(claims::facts(cluster, pod, evaluation));
+    facts.extend(devices::facts(trial, evaluation, contents.devices()));
+    if !pod.template.scheduling_gates.is_empty() {
+        facts.push(format!("scheduling gates: {}", pod.template.scheduling_gates.join(", ")));
+    }
+    facts
 }
 
 /// Removes the pod from its node, if it is on one.

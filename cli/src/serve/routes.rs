@@ -24,10 +24,25 @@ pub(super) struct Route {
 }
 
 pub(super) fn table(access: &Arc<Access>) -> Vec<Route> {
-    let at = |path, handlers, operations| Route { path, handlers, operations };
-    let get_of = |summary, schema| vec![Operation::get(summary).with(&OF_VIEW).json(schema)];
-    let post_of =
-        |summary, body, schema| vec![Operation::post(summary, body).with(&OF_VIEW).json(schema)];
+    readings().into_iter().chain(questions()).chain(of_server(access)).collect()
+}
+
+fn at(path: &'static str, handlers: MethodRouter<Arc<App>>, operations: Vec<Operation>) -> Route {
+    Route { path, handlers, operations }
+}
+
+/// A question without a body about the newest reading, an older one or a session.
+fn get_of(summary: &str, schema: &str) -> Vec<Operation> {
+    vec![Operation::get(summary).with(&OF_VIEW).json(schema)]
+}
+
+/// A question with a body about the newest reading, an older one or a session.
+fn post_of(summary: &str, body: &str, schema: &str) -> Vec<Operation> {
+    vec![Operation::post(summary, body).with(&OF_VIEW).json(schema)]
+}
+
+/// The routes that show readings and their differences.
+fn readings() -> Vec<Route> {
     vec![
         at(
             "/api/v1/summary",
@@ -45,6 +60,44 @@ pub(super) fn table(access: &Arc<Access>) -> Vec<Route> {
             get(pending),
             get_of("The pending pods by controller and cause", "Pending"),
         ),
+        at(
+            "/api/v1/audit",
+            get(audit),
+            get_of("The findings of an audit of the newest reading", "Audit"),
+        ),
+        at(
+            "/api/v1/generations",
+            get(generations),
+            vec![
+                Operation::get("The readings that are held, the oldest first").json("Generations"),
+            ],
+        ),
+        at(
+            "/api/v1/diff",
+            get(diff),
+            vec![Operation::get("How two readings differ").with(&OF_BETWEEN).json("Difference")],
+        ),
+        at(
+            "/api/v1/events",
+            get(events),
+            vec![
+                Operation::get(
+                    "An event for each reading of the cluster, and for each failure to read it",
+                )
+                .described(
+                    "Events are named generation, with a GenerationEvent, or failure, with the field error: a text, or null when \
+                     the cluster is read again. The id of an event is its generation.",
+                )
+                .with(&[OF_SINCE])
+                .text("text/event-stream"),
+            ],
+        ),
+    ]
+}
+
+/// The routes that compute answers, and those of sessions.
+fn questions() -> Vec<Route> {
+    vec![
         at(
             "/api/v1/explain",
             post(explain),
@@ -102,38 +155,12 @@ pub(super) fn table(access: &Arc<Access>) -> Vec<Route> {
                 Operation::delete("Deletes a session and those that began with it").done("Done."),
             ],
         ),
-        at(
-            "/api/v1/audit",
-            get(audit),
-            get_of("The findings of an audit of the newest reading", "Audit"),
-        ),
-        at(
-            "/api/v1/generations",
-            get(generations),
-            vec![
-                Operation::get("The readings that are held, the oldest first").json("Generations"),
-            ],
-        ),
-        at(
-            "/api/v1/diff",
-            get(diff),
-            vec![Operation::get("How two readings differ").with(&OF_BETWEEN).json("Difference")],
-        ),
-        at(
-            "/api/v1/events",
-            get(events),
-            vec![
-                Operation::get(
-                    "An event for each reading of the cluster, and for each failure to read it",
-                )
-                .described(
-                    "Events are named generation, with a GenerationEvent, or failure, with the field error: a text, or null when \
-                     the cluster is read again. The id of an event is its generation.",
-                )
-                .with(&[OF_SINCE])
-                .text("text/event-stream"),
-            ],
-        ),
+    ]
+}
+
+/// The routes of the server itself.
+fn of_server(access: &Arc<Access>) -> Vec<Route> {
+    vec![
         at(
             "/api/v1/openapi.json",
             get(|| async { text(DOCUMENT.clone()) }),
