@@ -715,7 +715,8 @@ impl Input {
         objects
     }
 
-    /// The pods of another file, including the pods of its controllers, with the classes of the cluster.
+    /// The pods of another file, including the pods of its controllers, with the classes and limit ranges of the
+    /// cluster. Refuses a file whose first pod the API server would refuse.
     ///
     /// Other references are not checked, because they may name objects of the cluster.
     pub(crate) fn pods_beside(
@@ -730,6 +731,11 @@ impl Input {
         intake.count(&objects);
         strict.check(intake)?;
         self.contents.limit.expand(0, &mut objects, &Objects::default())?;
+        let first = objects.pods.first();
+        if let Some(Err(why)) = first.map(|pod| objects.admission.clone().admit(pod)) {
+            let what = format!("the API server refuses the pod: {why}");
+            return Err(CommandError::File { file: file.clone(), what });
+        }
         Ok((objects.pods, objects.devices))
     }
 

@@ -118,12 +118,14 @@ impl Reader {
         objects
     }
 
-    /// Returns all objects that were read, with the priority and runtime classes of a cluster beside their own.
+    /// Returns all objects that were read, with the priority and runtime classes and the limit ranges of a cluster beside
+    /// their own.
     #[must_use]
     pub fn finish_beside(self, cluster: &Objects) -> Objects {
         let known = Collected {
             priority_classes: cluster.priority_classes.clone(),
             runtime_classes: cluster.runtime_classes.clone(),
+            limit_ranges: cluster.limit_ranges.clone(),
             ..Collected::default()
         };
         let [_, objects] = resolve([known, self.collected]);

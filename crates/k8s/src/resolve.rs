@@ -9,6 +9,7 @@ use super::collect::{Collected, Entry};
 use super::defaults::{Defaulted, amount, object};
 use super::devices::DeviceObjects;
 use super::generated::Generated;
+use super::limit_range::LimitRange;
 use super::objects::{PriorityClass, RuntimeClass};
 use super::pod::PodDraft;
 use super::storage::ClaimTemplate;
@@ -38,6 +39,8 @@ pub struct Objects {
     pub priority_classes: Vec<PriorityClass>,
     /// The runtime classes.
     pub runtime_classes: Vec<RuntimeClass>,
+    /// The limit ranges of all inputs.
+    pub(super) limit_ranges: Vec<LimitRange>,
     /// The number of objects that were read, by kind. Includes the pods in phase Succeeded or Failed.
     pub read: BTreeMap<&'static str, usize>,
     /// The number of skipped objects, by kind.
@@ -236,6 +239,7 @@ impl Shared<'_> {
             controllers: read.controllers,
             priority_classes: read.priority_classes,
             runtime_classes: read.runtime_classes,
+            limit_ranges: self.policies.ranges.clone(),
             read: read.read,
             skipped: read.skipped,
             finished_pods: read.finished_pods,
