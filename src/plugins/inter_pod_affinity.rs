@@ -780,6 +780,17 @@ mod tests {
     }
 
     #[test]
+    fn pods_of_all_listed_namespaces_count() {
+        let mut writer = cluster("red");
+        writer.add_pod(pod("web").namespace("blue").label("app", "web").on("b").build()).unwrap();
+        writer.add_node(node("c").zone("z3").cpu(8_000).build()).unwrap();
+        let affinity = near(&["red", "blue"], LabelSelector::Nothing).template.pod_affinity.clone();
+        let affinity = affinity.map(|affinity| *affinity).unwrap_or_default();
+        let apart = pod("apart").pod_anti_affinity(affinity).build();
+        assert_eq!(fits(&writer, &apart), ["c"]);
+    }
+
+    #[test]
     fn first_pod_with_affinity_to_itself_fits_where_nodes_have_the_key() {
         let mut writer = cluster("default");
         writer.add_node(node("c").cpu(64_000).build()).unwrap();

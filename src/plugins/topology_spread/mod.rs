@@ -176,7 +176,8 @@ mod tests {
     use crate::cache::{Config, Engine};
     use crate::framework::{Code, CycleState, Framework};
     use crate::model::{
-        LabelSelector, Labels, ObjectKind, OwnerReference, Service, Timestamp, Workload, node, pod,
+        HOSTNAME, LabelSelector, Labels, ObjectKind, OwnerReference, Service, Timestamp, Workload,
+        node, pod,
     };
 
     fn service(name: &str, app: &str) -> Service {
@@ -260,6 +261,61 @@ mod tests {
         new.deletion_time = Some(Timestamp::from_secs(1));
         writer.update_pod(&old.uid, new).unwrap();
         check(writer.cluster(), true);
+    }
+
+    fn hard(key: &str) -> TopologySpreadConstraint {
+        TopologySpreadConstraint {
+            max_skew: 1,
+            topology_key: key.into(),
+            when_unsatisfiable: UnsatisfiableAction::DoNotSchedule,
+            selector: LabelSelector::from_labels([("app", "web")]),
+            min_domains: None,
+            honor_node_affinity: true,
+            honor_node_taints: false,
+            match_label_keys: Box::default(),
+        }
+    }
+
+    /// The numbers of nodes are shared by templates with the same keys, until the layout changes.
+    #[test]
+    fn nodes_are_counted_by_keys_layout_and_node_affinity() {
+        const ZONE: &str = "topology.kubernetes.io/zone";
+        let (mut writer, _) = Engine::inline(Config::default());
+        let mut add = |writer: &mut crate::cache::Writer, name: &str, zone: &str| {
+            let pool = if zone == "a" { "other" } else { "x" };
+            let made = node(name).zone(zone).hostname().label("pool", pool).pods(110);
+            writer.add_node(made.build()).unwrap();
+        };
+        [("a", "a"), ("b", "b"), ("c", "c")].map(|(name, zone)| add(&mut writer, name, zone));
+        for (name, on) in [("one", "b"), ("two", "c")] {
+            writer.add_pod(pod(name).label("app", "web").on(on).build()).unwrap();
+        }
+        let with = |key: &str, pool: Option<&str>| {
+            let made = pod("new").label("app", "web").spec(|spec| {
+                spec.topology_spread = [hard(key)].into();
+                spec.node_selector = Labels::new(pool.map(|pool| ("pool", pool)));
+            });
+            made.build()
+        };
+        let pods = [with(ZONE, None), with(HOSTNAME, None), with(ZONE, Some("x"))];
+        let used = Framework::default_profile();
+        let fits = |cluster: &Cluster| {
+            let fits = pods.each_ref().map(|pod| {
+                let nodes = used.evaluate(cluster, pod).nodes.into_iter();
+                let fits = nodes.filter(|(_, verdict)| verdict.status.is_none());
+                fits.map(|(name, _)| name.to_string()).collect::<Vec<_>>().join(" ")
+            });
+            fits.join(", ")
+        };
+        // Zone a has no such pods, but the selector excludes it.
+        assert_eq!(fits(writer.cluster()), "a, a, b c");
+        add(&mut writer, "d", "d");
+        assert_eq!(fits(writer.cluster()), "a d, a d, d");
+        writer.remove_node("d").unwrap();
+        add(&mut writer, "e", "b");
+        assert_eq!(fits(writer.cluster()), "a, a e, b c e");
+        writer.remove_node("a").unwrap();
+        assert_eq!(fits(writer.cluster()), "b c e, e, b c e");
     }
 
     /// helper/spread.go `DefaultSelector` supports three kinds of owners.
