@@ -281,12 +281,14 @@ mod tests {
     fn nodes_are_counted_by_keys_layout_and_node_affinity() {
         const ZONE: &str = "topology.kubernetes.io/zone";
         let (mut writer, _) = Engine::inline(Config::default());
-        let mut add = |writer: &mut crate::cache::Writer, name: &str, zone: &str| {
+        let add = |writer: &mut crate::cache::Writer, name: &str, zone: &str| {
             let pool = if zone == "a" { "other" } else { "x" };
             let made = node(name).zone(zone).hostname().label("pool", pool).pods(110);
             writer.add_node(made.build()).unwrap();
         };
-        [("a", "a"), ("b", "b"), ("c", "c")].map(|(name, zone)| add(&mut writer, name, zone));
+        for zone in ["a", "b", "c"] {
+            add(&mut writer, zone, zone);
+        }
         for (name, on) in [("one", "b"), ("two", "c")] {
             writer.add_pod(pod(name).label("app", "web").on(on).build()).unwrap();
         }
