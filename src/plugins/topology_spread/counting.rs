@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::framework::Cycle;
-use crate::model::{Labels, Name};
+use crate::model::{Labels, Name, Pod};
 use crate::snapshot::{Chunk, Cluster, Lineage, lanes};
 
 use super::super::ledger::{FEW, Ledger, Part, Selection};
@@ -150,6 +150,8 @@ fn count_all(cluster: &Cluster, constraints: &[Constraint<'_>]) -> Keys {
 /// What a cycle's constraints count.
 pub(super) struct Wanted<'a> {
     pub(super) constraints: &'a [Constraint<'a>],
+    /// Which nodes each of the constraints includes.
+    pub(super) policies: Vec<Policy<'a>>,
     /// Whether only nodes that have all topology keys count.
     pub(super) all_keys: bool,
     /// The constraints whose pods are counted, as a bit mask. The sums of the others stay 0.
@@ -168,8 +170,7 @@ pub(super) fn follow(
 ) -> (Keys, Keys) {
     let Cycle { cluster, pod, .. } = cycle;
     let visited = Cell::new(0);
-    let policies = wanted.constraints.iter().map(|c| c.policy(pod)).collect();
-    let mut counting = Counting { cycle, wanted, matched, visited: &visited, sets: None, policies };
+    let mut counting = Counting { cycle, wanted, matched, visited: &visited, sets: None };
     let start = |keys: &mut Keys| {
         // All chunks are counted.
         visited.set(FEW);
@@ -190,6 +191,10 @@ pub(super) fn follow(
     (Keys(pods.to_vec()), Keys(nodes.to_vec()))
 }
 
+pub(super) fn policies<'p>(constraints: &[Constraint<'_>], pod: &'p Pod) -> Vec<Policy<'p>> {
+    constraints.iter().map(|constraint| constraint.policy(pod)).collect()
+}
+
 /// Returns the bit mask of all constraints.
 pub(super) fn all(constraints: &[Constraint<'_>]) -> u64 {
     u64::MAX >> (MAX_CONSTRAINTS - constraints.len())
@@ -205,14 +210,13 @@ struct Counting<'c> {
     visited: &'c Cell<usize>,
     /// The counted sets, once more than [`FEW`] chunks were counted.
     sets: Option<Sets>,
-    policies: Vec<Policy<'c>>,
 }
 
 impl Counting<'_> {
     /// Returns the nodes of a chunk that each constraint includes.
     fn included(&self, keys: &Keys, chunk: &Chunk) -> Vec<u64> {
         let having = |live, sums: &Sums| sums.topology.having(chunk, live);
-        let sums = &keys.0[..self.policies.len()];
+        let sums = &keys.0[..self.wanted.policies.len()];
         let live = match self.wanted.all_keys {
             true => sums.iter().fold(chunk.live(), having),
             false => chunk.live(),
@@ -220,7 +224,7 @@ impl Counting<'_> {
         let include = |(policy, sums): (&Policy<'_>, &Sums)| {
             sums.topology.having(chunk, policy.includes(self.cycle.cluster, chunk, live))
         };
-        self.policies.iter().zip(sums).map(include).collect()
+        self.wanted.policies.iter().zip(sums).map(include).collect()
     }
 
     fn count(&mut self, keys: &Keys, chunk: &Chunk, part: &mut Part) {
@@ -231,7 +235,11 @@ impl Counting<'_> {
             for (at, mask) in masks {
                 keys.0[at].topology.each(chunk, *mask, |domain, lanes| {
                     if let Some(domain) = domain {
-                        part.add(self.policies.len() + at, domain, i64::from(lanes.count_ones()));
+                        part.add(
+                            self.wanted.policies.len() + at,
+                            domain,
+                            i64::from(lanes.count_ones()),
+                        );
                     }
                 });
             }

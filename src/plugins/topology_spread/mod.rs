@@ -13,7 +13,7 @@ use crate::snapshot::Cluster;
 
 use super::hints::{self, ClusterEvent, Hint};
 use super::ledger::{Ledger, MAX_TEMPLATES, PerThread, Selection};
-use constraints::{Constraint, Defaults, Selected};
+use constraints::{Constraint, Defaults, Policy, Selected};
 use counting::{AllNodes, Sets, Wanted};
 use filter::Skew;
 use score::Spread;
@@ -103,9 +103,11 @@ impl Plugin for PodTopologySpread {
         if constraints.is_empty() {
             return Ok(PreFilter::Skip);
         }
-        let are_all_included = constraints.iter().all(|it| it.policy(pod).includes_all());
+        let policies = counting::policies(&constraints, pod);
+        let are_all_included = policies.iter().all(Policy::includes_all);
         let wanted = Wanted {
             constraints: &constraints,
+            policies,
             // A node that lacks any of the keys counts for none of them.
             all_keys: true,
             pods: counting::all(&constraints),
@@ -149,6 +151,7 @@ impl Plugin for PodTopologySpread {
         let of_hosts = score::of_hosts(&constraints);
         let wanted = Wanted {
             constraints: &constraints,
+            policies: counting::policies(&constraints, pod),
             all_keys,
             pods: counting::all(&constraints) & !of_hosts,
             nodes: false,
@@ -286,7 +289,7 @@ mod tests {
             let made = node(name).zone(zone).hostname().label("pool", pool).pods(110);
             writer.add_node(made.build()).unwrap();
         };
-        for zone in ["a", "b", "c"] {
+        for zone in ["b", "c", "a"] {
             add(&mut writer, zone, zone);
         }
         for (name, on) in [("one", "b"), ("two", "c")] {
@@ -350,16 +353,7 @@ mod tests {
     fn more_than_64_constraints_are_an_error() {
         let (mut writer, _) = Engine::inline(Config::default());
         writer.add_node(node("n").build()).unwrap();
-        let constraint = |n| TopologySpreadConstraint {
-            max_skew: 1,
-            topology_key: format!("key-{n}").into(),
-            when_unsatisfiable: UnsatisfiableAction::DoNotSchedule,
-            selector: LabelSelector::from_labels([("app", "web")]),
-            min_domains: None,
-            honor_node_affinity: true,
-            honor_node_taints: false,
-            match_label_keys: Box::default(),
-        };
+        let constraint = |n| hard(&format!("key-{n}"));
         let with = |n| pod("web").spec(|s| s.topology_spread = (0..n).map(constraint).collect());
         let (state, plugin) = (CycleState::default(), PodTopologySpread::default());
         for (constraints, is_refused) in [(64, false), (65, true)] {
