@@ -1,36 +1,38 @@
 //! Shares the work of one decision between threads. No other module of the framework uses a thread pool.
 //!
-//! Waking a thread takes longer than judging a few chunks, and how long a chunk takes depends on the plugins, the pod
-//! and the caches of the processor. So the calling thread begins alone. If the first items show that the rest takes long
-//! enough, the threads of the pool join in, and take ranges of the rest in turn with the calling thread until nothing is
-//! left. They then stay awake for a while, so that the next decision can share less work. No item depends on another, so
-//! the results do not depend on the number of threads. A decision waits for the threads that it has woken, even if
-//! other work of the pool delays them.
+//! Waking a thread takes longer than judging a few chunks, and a woken thread may first wait for a processor. So the
+//! calling thread works alone until a worker runs: each worker that is awake notes the time again and again, and work is
+//! shared with those that did so lately. They take ranges of it in turn with the calling thread until nothing is left,
+//! and stay awake for a while afterwards. Workers are woken for long work, and for short work once decisions that follow
+//! each other have missed enough of it. While other programs use the processors, a worker may be interrupted in the middle
+//! of its work; sharing backs off then. No item depends on another, so the results do not depend on the number of
+//! threads. A decision waits for the workers that it shares work with, even if other work of the pool delays them.
 
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The remaining work, at the calling thread's pace, from which waking a thread pays off. Measured: a thread that sleeps
-/// begins 20 to 60 µs after it is woken.
+use crossbeam_utils::CachePadded;
+
+/// The work, at the calling thread's pace, from which waking workers pays off: 20 to 60 µs pass until they run.
 ///
 /// Short in development builds and under a fuzzer, so that these share work.
 const WORTH_WAKING: Duration =
     Duration::from_micros(if cfg!(any(debug_assertions, fuzzing)) { 1 } else { 100 });
 
-/// The remaining work, at the calling thread's pace, from which sharing with workers that are awake pays off.
+/// The work, at the calling thread's pace, from which sharing it with workers that run pays off.
 const WORTH_SHARING: Duration =
     Duration::from_micros(if cfg!(any(debug_assertions, fuzzing)) { 1 } else { 10 });
 
-/// How long a thread stays awake after the last work: longer than a scheduler's other steps between two decisions.
+/// How long a worker stays awake after the last work: longer than a scheduler's other steps between two decisions.
 const AWAKE: Duration = Duration::from_millis(1);
 
-/// Development builds and fuzzers share work although that never pays off there.
-const BACKS_OFF: bool = !cfg!(any(debug_assertions, fuzzing));
-
-/// The smallest and the largest number of times that work is not shared after sharing did not pay off.
-const PAUSES: RangeInclusive<usize> = 8..=1024;
+/// A worker that has not noted the time for this long does not run: the system runs another thread on its processor, or
+/// the worker does other work of the pool.
+///
+/// Long in development builds, where a worker takes longer.
+const LATELY: Duration = Duration::from_micros(if cfg!(debug_assertions) { 1_000 } else { 5 });
 
 /// How long the items of one range take.
 const RANGE: Duration = Duration::from_micros(4);
@@ -45,20 +47,58 @@ const FEW: usize = 4 * TRIED;
 const SPINS: usize = 2_000;
 
 /// How often a worker looks for work before it looks at the clock.
-const SPINS_PER_CHECK: usize = 64;
+const SPINS_PER_CHECK: usize = 16;
+
+/// Development builds and fuzzers share work although that never pays off there.
+const BACKS_OFF: bool = !cfg!(any(debug_assertions, fuzzing));
+
+/// The smallest and the largest number of times that work is not shared after sharing did not pay off.
+const PAUSES: RangeInclusive<usize> = 8..=1024;
 
 /// The workers of a pool, which share the work of a scheduling thread.
 pub(super) struct Workers {
     pool: Arc<rayon::ThreadPool>,
     idling: Arc<Idling>,
-    /// By the logarithm of the microseconds that the calling thread alone would take: whether sharing pays off depends on
-    /// them.
-    backoffs: [Backoff; 16],
+    missed: Missed,
+    backoff: Backoff,
 }
 
-/// Exponential backoff after sharing did not pay off, for example because other programs use the processors.
+/// The workers between two shared decisions.
+struct Idling {
+    workers: Vec<Worker>,
+    /// The number of times that work was shared, or that the workers were woken for later work.
+    shared: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Worker {
+    is_awake: AtomicBool,
+    /// When the worker's thread last looked for work; set once it was woken for the first time.
+    looked: OnceLock<Arc<LastLook>>,
+}
+
+/// When a thread last looked for work, in nanoseconds of [`clock`]. A thread may be awake for several schedulers, of
+/// which only the last one's loop runs, so the time belongs to the thread.
+type LastLook = CachePadded<AtomicU64>;
+
+std::thread_local! {
+    static LOOKED: Arc<LastLook> = Arc::default();
+}
+
+/// The work of decisions that follow each other and were too short to wake the workers for.
 ///
 /// Only the scheduling thread uses it. Atomic because the thread lends the workers to themselves.
+#[derive(Default)]
+struct Missed {
+    /// How long it takes the calling thread, in nanoseconds.
+    work: AtomicU64,
+    /// When work was last missed.
+    last: AtomicU64,
+}
+
+/// Exponential backoff after sharing did not pay off.
+///
+/// Only the scheduling thread uses it, as [`Missed`].
 #[derive(Default)]
 struct Backoff {
     /// How many times work is not shared, and how many of these remain.
@@ -66,48 +106,67 @@ struct Backoff {
     left: AtomicUsize,
 }
 
-/// The workers between two shared decisions.
-struct Idling {
-    is_awake: Vec<AtomicBool>,
-    /// The number of times that work was shared.
-    shared: AtomicUsize,
+/// Returns the nanoseconds since the first call in this process.
+fn clock() -> u64 {
+    static BEGIN: OnceLock<Instant> = OnceLock::new();
+    nanos(BEGIN.get_or_init(Instant::now).elapsed())
+}
+
+const fn nanos(time: Duration) -> u64 {
+    time.as_nanos() as u64
 }
 
 impl Workers {
     pub(super) fn new(pool: Arc<rayon::ThreadPool>) -> Workers {
-        let is_awake = (0..pool.current_num_threads()).map(|_| AtomicBool::new(false)).collect();
-        let idling = Arc::new(Idling { is_awake, shared: AtomicUsize::new(0) });
-        Workers { pool, idling, backoffs: Default::default() }
+        let workers = (0..pool.current_num_threads()).map(|_| Worker::default()).collect();
+        let idling = Arc::new(Idling { workers, shared: AtomicUsize::new(0) });
+        Workers { pool, idling, missed: Missed::default(), backoff: Backoff::default() }
     }
 
-    fn threads(&self) -> usize {
-        self.idling.is_awake.len()
-    }
-
-    fn backoff(&self, alone: Duration) -> &Backoff {
-        let micros = alone.as_micros().max(1).ilog2() as usize;
-        &self.backoffs[micros.min(self.backoffs.len() - 1)]
-    }
-
-    fn are_awake(&self) -> bool {
-        // Relaxed: a wrong answer costs time only.
-        self.idling.is_awake.iter().all(|is_awake| is_awake.load(Ordering::Relaxed))
+    /// Returns the number of workers that look for work at this moment.
+    fn running(&self) -> usize {
+        let since = clock().saturating_sub(nanos(LATELY));
+        self.idling.workers.iter().filter(|worker| worker.has_looked(since)).count()
     }
 
     /// Wakes the workers, or keeps them awake.
     fn wake(&self) {
-        // Relaxed, here and below: the counters order no data; the pool does.
+        // Relaxed, here and below: a wrong answer costs time only, and the pool orders the data.
         self.idling.shared.fetch_add(1, Ordering::Relaxed);
-        if !self.are_awake() {
+        if !self.idling.workers.iter().all(|worker| worker.is_awake.load(Ordering::Relaxed)) {
             let idling = self.idling.clone();
             self.pool.spawn_broadcast(move |worker| idling.stay_awake(worker.index()));
         }
     }
 }
 
+impl Worker {
+    fn has_looked(&self, since: u64) -> bool {
+        // Relaxed: see `Workers::wake`.
+        self.is_awake.load(Ordering::Relaxed)
+            && self.looked.get().is_some_and(|looked| looked.load(Ordering::Relaxed) >= since)
+    }
+}
+
+impl Missed {
+    /// Adds work that alone is not worth waking the workers for. Returns whether all work that was missed without a
+    /// longer break is, and then begins anew.
+    fn add(&self, work: Duration, now: u64) -> bool {
+        // Relaxed: see the type.
+        let break_before = now.saturating_sub(self.last.swap(now, Ordering::Relaxed));
+        let before = match break_before < nanos(AWAKE) {
+            true => self.work.load(Ordering::Relaxed),
+            false => 0,
+        };
+        let sum = before.saturating_add(nanos(work));
+        let is_enough = sum >= nanos(WORTH_WAKING);
+        self.work.store(if is_enough { 0 } else { sum }, Ordering::Relaxed);
+        is_enough
+    }
+}
+
 impl Backoff {
-    /// Returns whether work should be shared now. After sharing took longer than the calling thread alone would have, it
-    /// is not shared the next times.
+    /// Returns whether work should be shared now.
     fn take_turn(&self) -> bool {
         // Relaxed, here and below: see the type.
         let left = self.left.load(Ordering::Relaxed);
@@ -115,6 +174,7 @@ impl Backoff {
         left == 0
     }
 
+    /// Records whether sharing took no longer than the calling thread alone would have taken.
     fn record(&self, paid_off: bool) {
         let pause = match paid_off {
             true => 0,
@@ -131,22 +191,27 @@ impl Backoff {
 impl Idling {
     /// Executes work of the pool on this worker until none was shared for [`AWAKE`].
     fn stay_awake(&self, worker: usize) {
-        let Some(is_awake) = self.is_awake.get(worker) else { return };
-        if is_awake.swap(true, Ordering::Relaxed) {
+        let Some(worker) = self.workers.get(worker) else { return };
+        if worker.is_awake.swap(true, Ordering::Relaxed) {
             return;
         }
-        let (mut shared, mut since) = (self.shared.load(Ordering::Relaxed), Instant::now());
-        while since.elapsed() < AWAKE {
+        let looked = worker.looked.get_or_init(|| LOOKED.with(Arc::clone));
+        let (mut shared, mut since) = (self.shared.load(Ordering::Relaxed), clock());
+        loop {
             for _ in 0..SPINS_PER_CHECK {
                 rayon::yield_now();
                 std::hint::spin_loop();
             }
-            let now = self.shared.load(Ordering::Relaxed);
-            if now != shared {
-                (shared, since) = (now, Instant::now());
+            let now = clock();
+            looked.store(now, Ordering::Relaxed);
+            let shared_now = self.shared.load(Ordering::Relaxed);
+            if shared_now != shared {
+                (shared, since) = (shared_now, now);
+            } else if now - since > nanos(AWAKE) {
+                break;
             }
         }
-        is_awake.store(false, Ordering::Relaxed);
+        worker.is_awake.store(false, Ordering::Relaxed);
     }
 }
 
@@ -197,7 +262,7 @@ impl<'a> Threads<'a> {
                 let (started, alone) = (Instant::now(), each.saturating_mul(items.len() as u32));
                 share(workers, items, range, &work);
                 if BACKS_OFF {
-                    workers.backoff(alone).record(started.elapsed() <= alone);
+                    workers.backoff.record(started.elapsed() <= alone);
                 }
             }
             _ => items.iter_mut().for_each(work),
@@ -208,12 +273,18 @@ impl<'a> Threads<'a> {
     fn worthwhile(self, each: Duration, items: usize) -> Option<usize> {
         // A worker that waits for others executes other work of the pool, which may take long.
         let workers = self.0.filter(|workers| workers.pool.current_thread_index().is_none())?;
-        let least = match workers.are_awake() {
-            true => WORTH_SHARING,
-            false => WORTH_WAKING,
-        };
+        let range = range_of(each, items, WORTH_SHARING)?;
+        if !workers.backoff.take_turn() {
+            return None;
+        }
         let alone = each.saturating_mul(items as u32);
-        range_of(each, items, least).filter(|_| workers.backoff(alone).take_turn())
+        if alone >= WORTH_WAKING || workers.running() > 0 {
+            return Some(range);
+        }
+        if workers.missed.add(alone, clock()) {
+            workers.wake();
+        }
+        None
     }
 }
 
@@ -249,6 +320,7 @@ fn range_of(each: Duration, items: usize, least: Duration) -> Option<usize> {
     is_worthwhile.then(|| (RANGE.as_nanos() / each.as_nanos()).max(1) as usize)
 }
 
+/// Calls `work` once for each item, alone until workers run.
 fn share<T: Send>(
     workers: &Workers,
     items: &mut [T],
@@ -256,27 +328,36 @@ fn share<T: Send>(
     work: &(impl Fn(&mut T) + Sync),
 ) {
     workers.wake();
-    let helpers = workers.threads().min(items.len().div_ceil(range) - 1);
-    let ranges = Mutex::new(items.chunks_mut(range));
+    let mut ranges = items.chunks_mut(range);
+    let helpers = loop {
+        let running = workers.running();
+        // The calling thread takes one range itself.
+        if running > 0 && ranges.len() > 1 {
+            break running.min(ranges.len() - 1);
+        }
+        let Some(range) = ranges.next() else { return };
+        range.iter_mut().for_each(work);
+    };
+    let ranges = Mutex::new(ranges);
     let next = || ranges.lock().unwrap_or_else(PoisonError::into_inner).next();
     let run = || {
         while let Some(range) = next() {
             range.iter_mut().for_each(work);
         }
     };
-    let running = AtomicUsize::new(helpers);
+    let unfinished = AtomicUsize::new(helpers);
     workers.pool.in_place_scope(|scope| {
         for _ in 0..helpers {
             scope.spawn(|_| {
                 run();
                 // Relaxed: only tells the calling thread that it need not sleep. The scope orders the work.
-                running.fetch_sub(1, Ordering::Relaxed);
+                unfinished.fetch_sub(1, Ordering::Relaxed);
             });
         }
         run();
         for _ in 0..SPINS {
             // Relaxed: see above.
-            if running.load(Ordering::Relaxed) == 0 {
+            if unfinished.load(Ordering::Relaxed) == 0 {
                 break;
             }
             std::hint::spin_loop();
@@ -316,50 +397,82 @@ mod tests {
         assert_eq!(range_of(Duration::ZERO, 99_999, least), None);
     }
 
+    fn any_awake(workers: &Workers) -> bool {
+        workers.idling.workers.iter().any(|worker| worker.is_awake.load(Ordering::Relaxed))
+    }
+
     #[test]
     fn workers_fall_asleep_and_are_woken() {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
         let workers = Workers::new(Arc::new(pool));
-        let is_any_awake =
-            || workers.idling.is_awake.iter().any(|is_awake| is_awake.load(Ordering::Relaxed));
         for _ in 0..3 {
             Threads::new(Some(&workers)).share(&mut [0; 64], AWAKE, |item| *item += 1);
-            while is_any_awake() {
+            while any_awake(&workers) {
                 std::thread::yield_now();
             }
+            assert_eq!(workers.running(), 0);
         }
         assert_eq!(workers.idling.shared.load(Ordering::Relaxed), 3);
     }
 
     #[test]
-    fn sharing_backs_off_after_it_did_not_pay_off() {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
-        let workers = Workers::new(Arc::new(pool));
-        let [short, long] =
-            [20, 5_000].map(|micros| workers.backoff(Duration::from_micros(micros)));
-        let pause = |of: &Backoff| (0..).take_while(|_| !of.take_turn()).count();
-        assert_eq!(pause(short), 0);
-        for expected in [8, 16, 32] {
-            short.record(false);
-            assert_eq!((pause(long), pause(short)), (0, expected));
+    fn short_work_wakes_workers_once_enough_was_missed_in_a_row() {
+        let missed = Missed::default();
+        let (half, soon) = (WORTH_WAKING / 2, nanos(AWAKE) - 1);
+        assert!(!missed.add(half, soon));
+        assert!(missed.add(half, 2 * soon));
+        assert!(!missed.add(half, 3 * soon), "nothing of it is left");
+        assert!(!missed.add(half, 5 * soon), "a break was longer than workers stay awake");
+        assert!(missed.add(half, 6 * soon));
+    }
+
+    /// Shares items until all workers of this number take part in one call.
+    fn share_until_all_run(workers: &Workers) {
+        let (started, count) = (Instant::now(), workers.idling.workers.len());
+        loop {
+            let threads = Mutex::new(std::collections::HashSet::new());
+            Threads::new(Some(workers)).share(&mut [0; 64], AWAKE, |item| {
+                *item += 1;
+                threads.lock().unwrap().insert(std::thread::current().id());
+                std::thread::sleep(Duration::from_micros(100));
+            });
+            if threads.into_inner().unwrap().len() > count {
+                return;
+            }
+            assert!(started.elapsed() < Duration::from_secs(30), "a worker is not woken");
         }
-        short.record(true);
-        assert_eq!(pause(short), 0);
-        (0..20).for_each(|_| long.record(false));
-        assert_eq!((pause(short), pause(long)), (0, *PAUSES.end()));
     }
 
     #[test]
-    fn all_workers_are_awake_together() {
+    fn all_workers_take_part() {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
-        let workers = Workers::new(Arc::new(pool));
-        let started = Instant::now();
-        // On a busy machine, a worker leaves before another has come, and is woken again.
-        while !workers.are_awake() {
-            assert!(started.elapsed() < Duration::from_secs(30), "a worker is not woken");
-            Threads::new(Some(&workers)).share(&mut [0; 64], AWAKE, |item| *item += 1);
-            std::thread::yield_now();
+        share_until_all_run(&Workers::new(Arc::new(pool)));
+    }
+
+    #[test]
+    fn schedulers_share_the_workers_of_one_pool() {
+        let pool = Arc::new(rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap());
+        let schedulers = [Workers::new(pool.clone()), Workers::new(pool)];
+        std::thread::scope(|scope| {
+            for workers in &schedulers {
+                scope.spawn(|| (0..20).for_each(|_| share_until_all_run(workers)));
+            }
+        });
+    }
+
+    #[test]
+    fn sharing_backs_off_after_it_did_not_pay_off() {
+        let backoff = Backoff::default();
+        let pause = || (0..).take_while(|_| !backoff.take_turn()).count();
+        assert_eq!(pause(), 0);
+        for expected in [8, 16, 32] {
+            backoff.record(false);
+            assert_eq!(pause(), expected);
         }
+        backoff.record(true);
+        assert_eq!(pause(), 0);
+        (0..20).for_each(|_| backoff.record(false));
+        assert_eq!(pause(), *PAUSES.end());
     }
 
     #[test]
