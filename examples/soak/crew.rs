@@ -121,7 +121,7 @@ pub(crate) fn write(engine: &Engine, writer: usize, stop: &AtomicBool, counts: &
             }
             let pod = make_pod(writer, n, turn);
             let uid = pod.uid.clone();
-            let event = Event::AssumePod { pod: Arc::new(pod.clone()), decided_on: None };
+            let event = Event::assume(pod.clone());
             let at = submit(engine, counts, event).expect("a new pod is accepted");
             let read = reader.at_least(at, None).expect("it is published");
             assert!(read.pod(&uid).is_some(), "a reader does not see an acknowledged event");

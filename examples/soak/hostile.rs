@@ -254,7 +254,7 @@ fn write(round: &Round<'_>, reader: Reader, mut random: Random) -> Result<Vec<He
         }
         let new = random_pod(&mut random, format!("{who}-{turn}"));
         let (uid, new) = (new.uid.clone(), Arc::new(new));
-        let event = Event::AssumePod { pod: new.clone(), decided_on: None };
+        let event = Event::assume(new.clone());
         let Some(at) = round.submit(event)? else {
             return Err(format!("pod {uid} is new but was refused"));
         };

@@ -160,10 +160,7 @@ fn run_checking(data: &[u8], checks: Checks) {
         match decided {
             Ok(decision) => {
                 assert!(found.nodes[&decision.node].status.is_none(), "the node is infeasible");
-                write(
-                    &engine,
-                    Event::AssumePod { pod: Arc::new(pod.on(decision.node)), decided_on: None },
-                );
+                write(&engine, Event::assume(pod.on(decision.node)));
             }
             Err(Failure::Plugin(status)) => assert!(!status.reasons.is_empty()),
             Err(_) => {}

@@ -148,7 +148,11 @@ impl Fold for Core {
             let Batch { events, refused } = std::mem::take(&mut self.batch);
             trace_event!(TRACE, events, refused, "batch folded");
         }
-        self.writer.publish();
+        self.writer.make_current();
+    }
+
+    fn clean_up(&mut self) {
+        self.writer.clean_up();
     }
 }
 

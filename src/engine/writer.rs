@@ -85,6 +85,8 @@ pub struct Writer {
     state: State,
     publisher: Publisher<Snapshot>,
     thread: WriterThread,
+    /// Whether a version was replaced since the last [`Writer::clean_up`].
+    has_replaced: bool,
     rebuilds: u64,
 }
 
@@ -111,6 +113,7 @@ impl Writer {
             publisher: Publisher::new(Arc::new(state.freeze())),
             state,
             thread: WriterThread::default(),
+            has_replaced: false,
             rebuilds: 0,
         }
     }
@@ -414,6 +417,13 @@ impl Writer {
     /// proportional to the changes since the last publish, and a publish never waits for a reader. Without new events,
     /// nothing is published.
     pub fn publish(&mut self) -> Generation {
+        let generation = self.make_current();
+        self.clean_up();
+        generation
+    }
+
+    /// The part of [`Writer::publish`] that readers and followers see.
+    pub(super) fn make_current(&mut self) -> Generation {
         let generation = self.cluster().generation();
         if mutated!("notes-before-publish") {
             self.state.followers.hand_over();
@@ -424,20 +434,29 @@ impl Writer {
             }
             let version = Arc::new(self.state.freeze());
             // The state's generation only grows, so the version is newer.
-            let published = self.publisher.publish(version);
+            let published = self.publisher.replace(version);
             debug_assert!(published.is_ok());
+            self.has_replaced = true;
             trace_event!(
                 TRACE,
                 generation = generation.0,
                 retired = self.publisher.figures().retired,
                 "version published"
             );
-            // Not before the publish: until then, readers can still take the previous version and fork it.
-            self.state.set_horizon(Generation(self.publisher.oldest_held()));
         }
         // Not before the publish: the effect that a note reports must be visible to readers.
         self.state.followers.hand_over();
         generation
+    }
+
+    /// The rest of [`Writer::publish`]: frees replaced versions, and moves the horizon.
+    pub(super) fn clean_up(&mut self) {
+        if !std::mem::take(&mut self.has_replaced) {
+            return;
+        }
+        self.publisher.free_replaced();
+        // Not before the publish: until then, readers can still take the previous version and fork it.
+        self.state.set_horizon(Generation(self.publisher.oldest_held()));
     }
 
     /// Returns the published version.

@@ -22,7 +22,7 @@ impl Event {
     /// (`Unsupported`), or no longer fits (`Conflict`).
     #[must_use]
     pub fn assume(pod: impl Into<Arc<Pod>>) -> Event {
-        Event::AssumePod { pod: pod.into(), decided_on: None }
+        Event::AssumePod { pod: pod.into(), decided_on: None, prepared: Prepared::default() }
     }
 
     /// Assumes several pods atomically: all of them or none ([`Event::AssumeAll`]). Each pod is checked on top of the

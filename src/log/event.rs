@@ -33,6 +33,9 @@ pub enum Event {
         /// count their own generations. If this is `None` or not the current version, the placement is checked against
         /// the current state ([`CommitPolicy`](crate::cache::CommitPolicy)).
         decided_on: Option<Generation>,
+        /// What the scheduler has computed already.
+        #[cfg_attr(feature = "serde", serde(skip))]
+        prepared: Prepared,
     },
     /// Assumes several pods atomically. See [`Event::assume_all`].
     AssumeAll {

@@ -1,5 +1,6 @@
 //! The optimistic commit: checks whether a placement decided on an older version still holds in the current state.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::framework::{Framework, Status};
@@ -39,12 +40,18 @@ impl FilterCheck {
         let Some(info) = cluster.node(node).filter(|info| info.node().is_some()) else {
             return Err(format!("node {node:?} is gone"));
         };
-        // Plugins must see the pod as it was decided: without a node.
-        let pod = Pod { node_name: None, ..pod.clone() };
-        match filter(framework, &pod, info) {
+        match filter(framework, &undecided(pod), info) {
             None => Ok(()),
             Some(status) => Err(status.message()),
         }
+    }
+}
+
+/// Returns the pod as plugins saw it in its cycle: without a node.
+fn undecided(pod: &Pod) -> Cow<'_, Pod> {
+    match pod.node_name {
+        None => Cow::Borrowed(pod),
+        Some(_) => Cow::Owned(Pod { node_name: None, ..pod.clone() }),
     }
 }
 
@@ -65,7 +72,7 @@ impl CommitCheck for FilterCheck {
         let Some(framework) = self.0.get(pod) else {
             return RoomCheck.check_unchanged(cluster, pod, nodes);
         };
-        let pod = Pod { node_name: None, ..pod.clone() };
+        let pod = undecided(pod);
         match framework.treats_template_alike(&pod, cluster) {
             true => framework.filter_each_again(cluster, &pod, nodes),
             false => Recheck::OneByOne,

@@ -13,9 +13,9 @@ use crate::engine::{Engine, Reader, Registration};
 use crate::framework::{
     Algorithm, Cycle, Decision, Failure, Framework, Measurement, Nomination, Permit,
 };
-use crate::log::{Event, TryWaitError, Unavailable};
+use crate::log::{Event, Prepared, TryWaitError, Unavailable};
 use crate::model::{EventError, Pod, Timestamp};
-use crate::snapshot::Cluster;
+use crate::snapshot::{Cluster, PlacedChunk};
 use crate::sync::mutated;
 
 use super::placement::Home;
@@ -225,7 +225,14 @@ impl Scheduler {
                 false => snapshot.generation(),
             };
             let assumed = Arc::new(decision.place(Pod::clone(pod)));
-            let event = Event::AssumePod { pod: assumed.clone(), decided_on: Some(decided_on) };
+            let placed = PlacedChunk::new(snapshot, (&assumed, pod), decision.slot);
+            let prepared = placed.map(Prepared::new).unwrap_or_default();
+            let event = Event::AssumePod {
+                pod: assumed.clone(),
+                decided_on: Some(decided_on),
+                // This thread drops what the writer leaves.
+                prepared: prepared.clone(),
+            };
             match self.engine.submit(event)?.wait()? {
                 Ok(_) => {}
                 Err(EventError::Conflict { .. }) if conflicts < MAX_CONFLICTS => {

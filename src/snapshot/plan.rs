@@ -22,7 +22,6 @@ use crate::sync::mutated;
 
 use super::chunk::{Chunk, NodeSlot};
 use super::cluster::{Cluster, Snapshot};
-use super::custom::{PlacedPod, PodChange};
 use super::draft::{Draft, node_of};
 use super::lane::TemplateId;
 
@@ -309,9 +308,7 @@ impl Draft {
             self.cluster.chunks.update(chunk, generation, enter);
         }
         self.count_placed(pod, slot, true);
-        if let (Some(_), Some(node)) = (&self.cluster.custom, &pod.node_name) {
-            self.notify_stores(&PlacedPod::on(pod, node), PodChange::Placed);
-        }
+        self.notify_placed(pod);
         Some(())
     }
 }
@@ -386,7 +383,7 @@ fn has_equal_numbers(own: &Cluster, other: &Cluster, template: &Template) -> boo
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Followed, PerChunk, cost};
+    use super::super::{Followed, PerChunk, PlacedPod, cost};
     use super::*;
     use crate::cache::{Config, Engine, Writer};
     use crate::log::{Applied, Event, Prepared};

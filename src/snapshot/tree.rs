@@ -106,6 +106,20 @@ impl<T: Part> Tree<T> {
         self.get_newest(index).map(|(leaf, _)| leaf)
     }
 
+    /// Returns the leaf at `index`, to be shared with another tree. O(log n).
+    pub(crate) fn get_shared(&self, index: u32) -> Option<&Arc<T>> {
+        let mut branch = self.root.as_deref().filter(|_| self.covers(index))?;
+        let mut level = self.height;
+        loop {
+            level -= 1;
+            let at = child(index, level);
+            match &branch.children {
+                Children::Branches(branches) => branch = branches[at].as_deref()?,
+                Children::Leaves(leaves) => return leaves[at].as_ref(),
+            }
+        }
+    }
+
     /// Returns the leaf at `index` and the generation that last touched it. O(log n).
     pub(crate) fn get_newest(&self, index: u32) -> Option<(&T, Generation)> {
         let mut branch = self.root.as_deref()?;
@@ -328,6 +342,20 @@ impl<T: Part + Clone + Marked> Tree<T> {
     ) {
         self.update_leaf(index, generation, |own| {
             other.update_leaf(index, generation, |others| std::mem::swap(own, others));
+            change(Arc::make_mut(own));
+        });
+    }
+
+    /// Replaces the leaf at `index`, which exists, changes the new leaf, and marks it as touched at `generation`. O(log n).
+    pub(crate) fn replace(
+        &mut self,
+        index: u32,
+        generation: Generation,
+        leaf: Arc<T>,
+        change: impl FnOnce(&mut T),
+    ) {
+        self.update_leaf(index, generation, |own| {
+            *own = leaf;
             change(Arc::make_mut(own));
         });
     }

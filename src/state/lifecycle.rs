@@ -9,11 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::freeing;
-use crate::log::{Applied, Event, Followers, Outcome};
+use crate::log::{Applied, Event, Followers, Outcome, Prepared};
 use crate::model::{EventError, Generation, Name, Pod, Timestamp, Uid};
 use crate::snapshot::draft::{Draft, node_of};
 use crate::snapshot::godel::Leaving;
-use crate::snapshot::{Cluster, CustomStores, GodelConfig, NodeSlot, Plan, PodRef, Snapshot};
+use crate::snapshot::{
+    Cluster, CustomStores, GodelConfig, NodeSlot, PlacedChunk, Plan, PodRef, Recheck, Snapshot,
+};
 use crate::sync::mutated;
 
 use super::commit::CommitPolicy;
@@ -175,13 +177,8 @@ impl State {
 
     fn fold(&mut self, event: &Event, applied: &mut Applied) -> Result<(), EventError> {
         match event {
-            Event::AssumePod { pod, decided_on } => {
-                let age = match (self.age(*decided_on), decided_on) {
-                    (Age::Stale, Some(since)) if *since < self.generation => Age::Since(*since),
-                    (age, _) => age,
-                };
-                let slot = self.check_assume(&self.draft, pod, age)?;
-                self.place(pod, slot, true);
+            Event::AssumePod { pod, decided_on, prepared } => {
+                self.assume(pod, *decided_on, prepared)?;
                 applied.added = 1;
             }
             Event::AssumeAll { pods, decided_on } => {
@@ -332,6 +329,49 @@ impl State {
             self.commit_policy.check(cluster, pod, (node, slot), since).map_err(conflict)?;
         }
         Ok(slot)
+    }
+
+    /// Assumes a pod, by taking over the chunk that its scheduler has prepared if possible.
+    fn assume(
+        &mut self,
+        pod: &Pod,
+        decided_on: Option<Generation>,
+        prepared: &Prepared,
+    ) -> Result<(), EventError> {
+        let age = match (self.age(decided_on), decided_on) {
+            (Age::Stale, Some(since)) if since < self.generation => Age::Since(since),
+            (age, _) => age,
+        };
+        if let Some(mut placed) = prepared.take::<PlacedChunk>() {
+            let is_taken = self.draft.can_take_over(&placed, pod)
+                && self.is_still_valid(&placed, age)
+                && self.draft.take_over(&mut placed, pod);
+            // The sender's thread drops what is left.
+            prepared.put_back(placed);
+            if is_taken {
+                self.note_assumed(pod);
+                return Ok(());
+            }
+        }
+        let slot = self.check_assume(&self.draft, pod, age)?;
+        self.place(pod, slot, true);
+        Ok(())
+    }
+
+    /// Returns whether a placement in a chunk that has not changed passes the commit check.
+    fn is_still_valid(&self, placed: &PlacedChunk, age: Age) -> bool {
+        let (cluster, (pod, node)) = (&self.draft.cluster, placed.placement());
+        match age {
+            Age::Current => true,
+            Age::Since(since) if !cluster.concerns_stores(&pod.template, since) => {
+                match self.commit_policy.check_unchanged(cluster, pod, &[node]) {
+                    Recheck::Valid => true,
+                    Recheck::Each(valid) => valid == [true],
+                    Recheck::OneByOne => false,
+                }
+            }
+            _ => false,
+        }
     }
 
     /// Assumes each pod on top of the pods before it. All pods are tried on a fork first, so that a rejection has no
@@ -623,10 +663,17 @@ impl State {
         if let Some(node) = &pod.node_name {
             self.draft.place(pod, node, known, assumed);
         }
-        if assumed && self.unfinished_ttl.is_some() {
-            self.unfinished.insert(pod.uid.clone());
+        if assumed {
+            self.note_assumed(pod);
         }
         self.count_member(pod, assumed);
+    }
+
+    /// Records that the clock of an assumed pod has not started.
+    fn note_assumed(&mut self, pod: &Pod) {
+        if self.unfinished_ttl.is_some() {
+            self.unfinished.insert(pod.uid.clone());
+        }
     }
 
     pub(super) fn displace(&mut self, uid: &Uid, pod_ref: PodRef, leaving: Leaving) {

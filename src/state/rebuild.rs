@@ -79,7 +79,7 @@ mod tests {
             Event::AddPod(pod("a").cpu(10).claim("c").host_port(80).on("n1").build().into()),
             Event::AddPod(pod("b").pod_affinity(PodAffinity::default()).on("n2").build().into()),
             Event::AddPod(pod("c").spec(gang).on("gone").build().into()),
-            Event::AssumePod { pod: pod("d").cpu(5).on("n2").build().into(), decided_on: None },
+            Event::assume(pod("d").cpu(5).on("n2").build()),
             Event::FinishBinding { uid: pod("d").build().uid, now: Timestamp::from_secs(1) },
             Event::PutObject(service.into()),
         ];
@@ -131,7 +131,7 @@ mod tests {
         let mut state = State::new(None, CommitPolicy::Unchecked).with_godel(config);
         let web = || std::sync::Arc::new(pod("web").on("n1").build());
         state.apply(&Event::AddNode(node("n1").build().into())).unwrap();
-        state.apply(&Event::AssumePod { pod: web(), decided_on: None }).unwrap();
+        state.apply(&Event::assume(web())).unwrap();
         let assumed = state.cluster().pod(&web().uid).unwrap().pod_ref();
         state.damage().displace(assumed);
         state.rebuild();

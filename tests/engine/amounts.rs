@@ -269,7 +269,7 @@ fn event(thing: &Thing, way: u8) -> (Event, bool) {
             let uid = pod.uid.clone();
             let pod = pod.clone();
             let event = match way % 7 {
-                0 => Event::AssumePod { pod: Arc::new(pod), decided_on: None },
+                0 => Event::assume(pod),
                 1 => Event::AssumeAll { pods: [pod].into(), decided_on: None },
                 2 => Event::UpdatePod { old: uid, pod: Arc::new(pod) },
                 3 => Event::PutPending(Arc::new(Pod { node_name: None, ..pod })),

@@ -33,7 +33,10 @@ fn assume(
     pod: Pod,
     decided_on: Option<Generation>,
 ) -> Result<Generation, EventError> {
-    let event = Event::AssumePod { pod: Arc::new(pod), decided_on };
+    let event = match decided_on {
+        Some(version) => Event::assume(pod).decided_on(version),
+        None => Event::assume(pod),
+    };
     writer.apply(&event).map(|applied| applied.generation)
 }
 

@@ -321,7 +321,7 @@ fn a_placeholder_does_not_conflict_with_its_successor() {
     writer.add_pod(gone.clone()).unwrap();
     let decided_on = writer.remove_pod(&gone).unwrap();
     writer.add_node(node("n2").build()).unwrap();
-    let assume = |pod: Pod| Event::AssumePod { pod: Arc::new(pod), decided_on: Some(decided_on) };
+    let assume = |pod: Pod| Event::assume(pod).decided_on(decided_on);
     let stranger = writer.apply(&assume(web("c").on("n1").build()));
     assert!(matches!(stranger, Err(EventError::Conflict { .. })));
     writer.apply(&assume(successor("b", "a"))).unwrap();

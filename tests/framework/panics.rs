@@ -595,7 +595,7 @@ fn a_panic_in_the_commit_check_only_refuses_the_placement() {
     engine.submit(Event::add_node(node("n").cpu(1_000).build())).unwrap().wait().unwrap().unwrap();
     let assume = |name: &str| {
         let pod = Arc::new(pod(name).cpu(100).build().on("n"));
-        let event = Event::AssumePod { pod, decided_on: Some(Generation::ZERO) };
+        let event = Event::assume(pod).decided_on(Generation::ZERO);
         engine.submit(event).unwrap().wait().unwrap()
     };
     let refused = assume("boom").unwrap_err().to_string();

@@ -229,7 +229,7 @@ fn the_second_of_two_decisions_for_one_reservation_conflicts() {
         let decision = scheduler().schedule(&version, &pod).unwrap();
         assert_eq!(decision.preferred, reservation_of("a"));
         let pod = Arc::new(decision.place(pod));
-        let submitted = Event::AssumePod { pod, decided_on: Some(version.generation()) };
+        let submitted = Event::assume(pod).decided_on(version.generation());
         wait(submitted)
     };
     commit("first").unwrap();

@@ -361,7 +361,7 @@ fn racks(zones: [&str; 3]) -> Meddled {
 /// Assumes the pods on engines of their own: one by one, in one event, and all or none of them. Returns how many were
 /// accepted each time.
 fn accepted(zones: [&str; 3], pods: &[Arc<Pod>]) -> [usize; 3] {
-    let assume = |pod: &Arc<Pod>| Event::AssumePod { pod: pod.clone(), decided_on: None };
+    let assume = |pod: &Arc<Pod>| Event::assume(pod.clone());
     let each = Event::assume_each(pods.to_vec());
     let all = Event::assume_all(pods.iter().map(|pod| Pod::clone(pod)).collect::<Vec<_>>());
     let ways = [pods.iter().map(assume).collect(), vec![each], vec![all]];

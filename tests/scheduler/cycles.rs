@@ -262,10 +262,7 @@ fn the_second_of_two_exclusive_placements_conflicts() {
     };
     let before = snapshot(&engine).generation();
     let assume = |pod: Pod, node: &str| {
-        let event = portolan::cache::Event::AssumePod {
-            pod: Arc::new(pod.on(node)),
-            decided_on: Some(before),
-        };
+        let event = portolan::cache::Event::assume(pod.on(node)).decided_on(before);
         engine.submit(event).unwrap().wait().unwrap()
     };
     assert!(assume(lonely("a"), "n0").is_ok());

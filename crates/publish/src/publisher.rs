@@ -39,6 +39,8 @@ pub struct Publisher<T: Versioned> {
     backlog: Backlog,
     /// [`Versioned::made`] of the current version.
     made: u64,
+    /// The references that the next [`Publisher::free_replaced`] may drop.
+    steps: u64,
     /// The pins found by the last scan. Kept to reuse its allocation.
     pins: Pins,
 }
@@ -72,6 +74,7 @@ impl<T: Versioned> Publisher<T> {
         let signal = sync::Arc::new(Signal::new(first.version()));
         Self {
             made: first.made(),
+            steps: 0,
             cell: RcuWriter::new(first),
             signal,
             retired: Retired::new(),
@@ -96,6 +99,18 @@ impl<T: Versioned> Publisher<T> {
     ///
     /// Returns `next` and changes nothing if it is not newer than the current version.
     pub fn publish(&mut self, next: std::sync::Arc<T>) -> Result<(), NotNewer<T>> {
+        self.replace(next)?;
+        self.free_replaced();
+        Ok(())
+    }
+
+    /// The part of [`publish`](Self::publish) that readers see. [`free_replaced`](Self::free_replaced) follows, for
+    /// example once the threads that wait for the version have been told.
+    ///
+    /// # Errors
+    ///
+    /// See [`publish`](Self::publish).
+    pub fn replace(&mut self, next: std::sync::Arc<T>) -> Result<(), NotNewer<T>> {
         let version = next.version();
         let published = self.published();
         if version <= published {
@@ -103,7 +118,7 @@ impl<T: Versioned> Publisher<T> {
         }
         let made = next.made();
         // More than was allocated, so the backlog shrinks; see `freeing`.
-        let mut steps = STEPS + made.saturating_sub(self.made);
+        self.steps += STEPS + made.saturating_sub(self.made);
         self.made = made;
         // The order matters. A reader that finds the new version in the cell must not consider an older one current,
         // and a reader that sees the new number must find its version in the cell.
@@ -111,11 +126,16 @@ impl<T: Versioned> Publisher<T> {
         let replaced = self.cell.replace(next);
         self.signal.announce(version);
         self.retired.retire(replaced);
+        Ok(())
+    }
+
+    /// The part of [`publish`](Self::publish) that frees replaced versions.
+    pub fn free_replaced(&mut self) {
+        let mut steps = std::mem::take(&mut self.steps);
         self.cell.scan(&mut self.pins);
         let backlog = &mut self.backlog;
         self.retired.collect_some(&self.pins, &mut |version| backlog.free(version, &mut steps));
         backlog.work_off(&mut steps);
-        Ok(())
     }
 
     /// Frees every replaced version that nobody holds, and the backlog. Returns the number of versions freed.

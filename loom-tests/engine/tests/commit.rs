@@ -57,10 +57,10 @@ fn apart(name: &str) -> Pod {
 /// Commits two pods from two threads, both decided on the current version, and asserts that exactly one is assumed.
 fn commit_both(nodes: &[i64], pods: [(Pod, &'static str); 2]) {
     let engine = engine(nodes);
-    let decided_on = Some(engine.reader().unwrap().generation());
+    let version = engine.reader().unwrap().generation();
     let [one, two] = pods.map(|(pod, node)| (engine.clone(), pod.on(node)));
     let commit = move |(engine, pod): (Engine, Pod)| {
-        let event = Event::AssumePod { pod: Arc::new(pod), decided_on };
+        let event = Event::assume(pod).decided_on(version);
         engine.submit(event).unwrap().wait().unwrap()
     };
     let committer = thread::spawn(move || commit(one));

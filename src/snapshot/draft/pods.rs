@@ -19,7 +19,7 @@ use super::Draft;
 const LONGEST: usize = u16::MAX as usize;
 
 /// The amounts that a pod adds to its node.
-pub(super) struct Amounts<'a> {
+pub(in crate::snapshot) struct Amounts<'a> {
     spec: &'a PodSpec,
     /// Scalar resources by number.
     scalars: Vec<(u32, i64)>,
@@ -105,14 +105,19 @@ impl Draft {
             add(chunk, at, generation, &amounts, 1);
         });
         self.count_placed(pod, slot, assumed);
-        if self.cluster.custom.is_some() {
-            self.notify_stores(&PlacedPod::on(pod, node), PodChange::Placed);
-        }
+        self.notify_placed(pod);
         if self.cluster.godel.is_some() {
             self.take_place(pod, node);
             self.add_contribution(pod, node);
         }
         Some((slot, template))
+    }
+
+    /// Notifies the custom stores that a pod was placed on the node that it names.
+    pub(in crate::snapshot) fn notify_placed(&mut self, pod: &Pod) {
+        if let (Some(_), Some(node)) = (&self.cluster.custom, &pod.node_name) {
+            self.notify_stores(&PlacedPod::on(pod, node), PodChange::Placed);
+        }
     }
 
     /// Adds a pod that is already in its lane to the index of pods and to the counts of pods, claims and groups.
@@ -370,7 +375,7 @@ pub(crate) fn check_amounts(pod: &Pod) -> Result<(), EventError> {
 }
 
 /// Returns `true` if all sums of a node stay within 64 bits when one pod is removed and another is added.
-fn fits_in_64_bits(
+pub(in crate::snapshot) fn fits_in_64_bits(
     cluster: &Cluster,
     node: NodeInfo<'_>,
     leaving: Option<&PodSpec>,
@@ -386,7 +391,10 @@ fn fits_in_64_bits(
 }
 
 /// Returns the amounts of a pod's template, with scalar resources by their numbers in `resources`.
-pub(super) fn amounts<'a>(resources: &Interned<Name>, spec: &'a Arc<Template>) -> Amounts<'a> {
+pub(in crate::snapshot) fn amounts<'a>(
+    resources: &Interned<Name>,
+    spec: &'a Arc<Template>,
+) -> Amounts<'a> {
     let traits = spec.traits();
     let number = |name: &Name| resources.find(hash_of(&**name), |known| known == name);
     let scalars = spec.resources.placed.scalars.iter();
@@ -396,6 +404,19 @@ pub(super) fn amounts<'a>(resources: &Interned<Name>, spec: &'a Arc<Template>) -
         affinity: traits.affinity,
         required_anti_affinity: traits.required_anti_affinity,
         claims: traits.claims,
+    }
+}
+
+impl Amounts<'_> {
+    /// Returns the numbers of the pod's scalar resources, or `None` if one of them has no number.
+    pub(in crate::snapshot) fn resources(&self) -> Option<Vec<u32>> {
+        let named = self.spec.resources.placed.scalars.iter().count();
+        (self.scalars.len() == named).then(|| self.scalars.iter().map(|(id, _)| *id).collect())
+    }
+
+    /// See [`add`].
+    pub(in crate::snapshot) fn add_to(&self, chunk: &mut Chunk, at: usize, generation: Generation) {
+        add(chunk, at, generation, self, 1);
     }
 }
 

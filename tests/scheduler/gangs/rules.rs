@@ -406,7 +406,7 @@ fn an_already_assumed_member_does_not_stop_the_others() {
     let uids = bench.members("g", 3, 100);
     // Another scheduler assumes one member, of which the queue is not notified.
     let taken = member("g", 0, 100).on("n").build();
-    assert!(bench.submit(Event::AssumePod { pod: Arc::new(taken), decided_on: None }));
+    assert!(bench.submit(Event::assume(taken)));
     let mut scheduling = bench.scheduling(1);
     let (placed, failed) = bench.gang_attempt(&mut scheduling);
     assert!(placed.is_empty());

@@ -38,6 +38,10 @@ pub trait Fold {
 
     /// Publishes folded events to readers. Called once per batch, before its tickets are answered.
     fn publish(&mut self);
+
+    /// Does the work of a publish that no submitter waits for, such as freeing memory. Called once per batch, after its
+    /// tickets are answered. Nothing by default.
+    fn clean_up(&mut self) {}
 }
 
 /// A bounded log of events, with the writer that folds them.
@@ -325,7 +329,10 @@ impl<F: Fold> Log<F> {
             Ok(folded) => {
                 // Only now: a thread that has an outcome must find its event in the published version.
                 outcomes.drain(..).for_each(|(answer, outcome)| answer.complete(outcome));
-                Ok(folded)
+                match catch_unwind(AssertUnwindSafe(|| fold.clean_up())) {
+                    Ok(()) => Ok(folded),
+                    Err(panic) => Err(self.break_down(state, panic)),
+                }
             }
             Err(panic) => Err(self.break_down(state, panic)),
         }
@@ -377,6 +384,7 @@ impl<F: Fold> Drop for Log<F> {
                 state.fold.publish();
             }
             outcomes.into_iter().for_each(|(answer, outcome)| answer.complete(outcome));
+            state.fold.clean_up();
         });
     }
 }

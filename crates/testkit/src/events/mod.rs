@@ -155,9 +155,10 @@ impl Op {
         let name = |node: &u8| node_name(*node);
         let decided_on = |is_current: bool| is_current.then_some(current);
         match self {
-            Op::Assume(seed, is_current) => {
-                Event::AssumePod { pod: seed.shared(), decided_on: decided_on(*is_current) }
-            }
+            Op::Assume(seed, is_current) => match decided_on(*is_current) {
+                Some(version) => Event::assume(seed.shared()).decided_on(version),
+                None => Event::assume(seed.shared()),
+            },
             Op::AssumeAll(seeds, is_current) => Event::AssumeAll {
                 pods: seeds.iter().map(PodSeed::pod).collect(),
                 decided_on: decided_on(*is_current),

@@ -113,7 +113,7 @@ impl Naive {
             decided_on.is_some_and(|decided_on| decided_on.0 + 1 == now)
         };
         match event {
-            Event::AssumePod { pod, decided_on } => {
+            Event::AssumePod { pod, decided_on, .. } => {
                 self.assume(pod, is_current(decided_on, self.generation))
             }
             Event::AssumeAll { pods, decided_on } => {

@@ -1,0 +1,403 @@
+//! A chunk with one more pod, computed by the thread that decided on the pod's node.
+//!
+//! Placing a pod copies the columns and the pods of its node's chunk. The scheduler's thread does that in advance, from
+//! the version that it decided on. If nothing has changed the chunk since, the writer takes the copy over, and has only
+//! the path to it and the pod's index entries left to write. Otherwise the writer places the pod itself.
+
+use std::sync::Arc;
+
+use crate::freeing;
+use crate::model::{Generation, Pod, Template};
+use crate::sync::mutated;
+
+use super::chunk::{Chunk, NodeSlot, ResourceId};
+use super::cluster::{Cluster, Lineage};
+use super::draft::{Draft, amounts, check_pod, check_supported, fits_in_64_bits, node_of};
+use super::lane::TemplateId;
+
+/// The chunk of a node after a pod was placed there.
+pub(crate) struct PlacedChunk {
+    /// The pod without a node.
+    undecided: Arc<Pod>,
+    /// The version on which the pod was placed.
+    lineage: Lineage,
+    since: Generation,
+    layout: u64,
+    slot: NodeSlot,
+    lane: usize,
+    /// The pod's index in its lane.
+    index: usize,
+    /// The pod's template in the version, with its number, unless it is new.
+    template: Option<(TemplateId, Arc<Template>)>,
+    /// The version's numbers of the scalar resources that the pod requests.
+    resources: Vec<ResourceId>,
+    /// The number of the chunk, and the chunk until the writer takes it.
+    id: u32,
+    chunk: Option<triomphe::Arc<Chunk>>,
+    /// The number of child slots in the tree nodes that were allocated for it.
+    made: u64,
+}
+
+impl PlacedChunk {
+    /// Places a pod on the node that it names, which has this slot; `undecided` is the pod without a node. `None` if the
+    /// writer has to do it: because it would refuse the pod, because the version is a fork's, or with Gödel semantics,
+    /// where placing a pod has further consequences. O(log n).
+    pub(crate) fn new(
+        base: &Cluster,
+        (pod, undecided): (&Pod, &Arc<Pod>),
+        slot: NodeSlot,
+    ) -> Option<PlacedChunk> {
+        if base.branch != 0 || base.plan.is_some() || base.godel.is_some() {
+            return None;
+        }
+        let name = node_of(pod).ok()?;
+        let node = base.node_by_slot(slot).filter(|node| node.name() == name)?;
+        check_supported(base, pod).and_then(|()| check_pod(pod)).ok()?;
+        if !fits_in_64_bits(base, node, None, &pod.template) {
+            return None;
+        }
+        let place = *base.rest.places.get(slot.0)?;
+        let (id, lane) = (place.chunk, place.lane());
+        let number = base.template_number(&pod.template);
+        let template = number.and_then(|number| Some((number, base.template(number)?.clone())));
+        let amounts = amounts(&base.rest.resources, &pod.template);
+        let resources = amounts.resources()?;
+        let since = base.generation();
+        let made = freeing::made();
+        let mut chunk = base.chunks.get_shared(id)?.clone();
+        let own = triomphe::Arc::make_mut(&mut chunk);
+        let pods = &mut own.lane_mut(lane).pods;
+        let index = pods.len();
+        pods.push(pod, number.unwrap_or_default(), true);
+        amounts.add_to(own, lane, since.next());
+        Some(PlacedChunk {
+            undecided: undecided.clone(),
+            lineage: base.lineage(),
+            since,
+            layout: base.layout(),
+            slot,
+            lane,
+            index,
+            template,
+            resources,
+            id,
+            chunk: Some(chunk),
+            made: freeing::made().wrapping_sub(made),
+        })
+    }
+
+    /// Returns whether the resources of the pod have the same numbers in the writer's state. The chunk stores amounts by
+    /// number.
+    fn has_numbers_of(&self, own: &Cluster, pod: &Pod) -> bool {
+        let names = pod.template.resources.placed.scalars.iter().map(|(name, _)| name);
+        self.resources.iter().zip(names).all(|(id, name)| own.resource_id(name) == Some(*id))
+    }
+
+    /// Returns the pod as the commit check sees it, without a node, and the slot of its node.
+    pub(crate) fn placement(&self) -> (&Pod, NodeSlot) {
+        (&self.undecided, self.slot)
+    }
+}
+
+impl Draft {
+    /// Returns whether [`Draft::take_over`] may replace the placement of this pod: nothing has changed the chunk, the
+    /// pod is unknown, and there are numbers left. O(log n).
+    pub(crate) fn can_take_over(&self, placed: &PlacedChunk, pod: &Pod) -> bool {
+        let own = &self.cluster;
+        let is_unchanged = || {
+            let newest = own.chunks.get_newest(placed.id).map(|(_, newest)| newest);
+            newest.is_some_and(|newest| newest <= placed.since || mutated!("placed-over-changes"))
+        };
+        placed.lineage.includes(own)
+            && own.layout() == placed.layout
+            && is_unchanged()
+            && placed.has_numbers_of(own, pod)
+            && self.pod(&pod.uid).is_none()
+            && self.check_room().is_ok()
+    }
+
+    /// Places a pod by taking over its chunk, which [`Draft::can_take_over`] has accepted. Returns `false` and changes
+    /// nothing if no number is left for the pod's template. O(log n).
+    pub(crate) fn take_over(&mut self, placed: &mut PlacedChunk, pod: &Pod) -> bool {
+        let Some(chunk) = placed.chunk.take() else { return false };
+        let known = placed.template.as_ref().filter(|(number, template)| {
+            self.cluster.template(*number).is_some_and(|known| Arc::ptr_eq(known, template))
+        });
+        let number = match known {
+            Some((number, _)) => {
+                self.use_template(*number);
+                Some(*number)
+            }
+            None => self.acquire_template(&pod.template),
+        };
+        let Some(number) = number else { return false };
+        let (generation, lane) = (self.cluster.generation(), placed.lane);
+        self.cluster.made += placed.made;
+        self.cluster.chunks.replace(placed.id, generation, chunk, |chunk| {
+            chunk.requested_mut().generation[lane] = generation;
+            if known.is_none() {
+                chunk.lane_mut(lane).pods.set_template(placed.index, number);
+            }
+        });
+        self.count_placed(pod, placed.slot, true);
+        self.notify_placed(pod);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{PlacedPod, Recheck, Store};
+    use super::*;
+    use crate::cache::{CommitCheck, CommitPolicy, Config, Engine, Event, Outcome, Writer};
+    use crate::log::Prepared;
+    use crate::model::{EventError, Quantity, node, pod};
+
+    /// A writer with a node in each of two zones, and therefore chunks.
+    fn writer(config: Config) -> Writer {
+        let (mut writer, _) = Engine::inline(config);
+        for name in ["a", "b"] {
+            let node = node(name).zone(name).cpu(1_000).memory(1 << 30).pods(110).build();
+            writer.add_node(node).unwrap();
+        }
+        writer
+    }
+
+    fn small(name: &str) -> Pod {
+        pod(name).cpu(100).label("app", name).build()
+    }
+
+    /// A pod and its node, decided on a version of a writer.
+    struct Decided {
+        pod: Arc<Pod>,
+        since: Generation,
+        placed: PlacedChunk,
+        /// The address of the chunk.
+        chunk: *const Chunk,
+    }
+
+    fn decide(writer: &Writer, pod: Pod, node: &str) -> Decided {
+        let cluster = writer.cluster();
+        let undecided = Arc::new(pod);
+        let pod = Pod::clone(&undecided).on(node);
+        let slot = cluster.node(node).unwrap().slot();
+        let placed = PlacedChunk::new(cluster, (&pod, &undecided), slot).unwrap();
+        let chunk = triomphe::Arc::as_ptr(placed.chunk.as_ref().unwrap());
+        Decided { pod: Arc::new(pod), since: cluster.generation(), placed, chunk }
+    }
+
+    /// Assumes the pod. Returns the outcome, and whether its chunk was taken over.
+    fn commit(writer: &mut Writer, decided: Decided) -> (Outcome, bool) {
+        let Decided { pod, since, placed, chunk } = decided;
+        let prepared = Prepared::new(placed);
+        let event = Event::AssumePod {
+            pod: pod.clone(),
+            decided_on: Some(since),
+            prepared: prepared.clone(),
+        };
+        let outcome = writer.apply(&event);
+        let cluster = writer.cluster();
+        assert_eq!(cluster.audit(), vec![]);
+        assert!(prepared.take::<PlacedChunk>().is_some(), "the sender drops what is left");
+        let node = cluster.node(pod.node_name.as_deref().unwrap()).unwrap();
+        (outcome, std::ptr::eq(node.place().0, chunk))
+    }
+
+    fn cpu(writer: &Writer, node: &str) -> i64 {
+        writer.cluster().node(node).unwrap().requested().cpu.0
+    }
+
+    #[test]
+    fn a_chunk_is_taken_over_unless_it_has_changed() {
+        for (change_on, is_taken) in [(None, true), (Some("b"), true), (Some("a"), false)] {
+            let mut writer = writer(Config::default());
+            writer.add_pod(small("earlier").on("a")).unwrap();
+            let decided = decide(&writer, small("p"), "a");
+            let since = decided.since.0;
+            let others = change_on.map(|node| writer.add_pod(small("other").on(node)).unwrap());
+            let (outcome, taken) = commit(&mut writer, decided);
+            let generation = since + 1 + u64::from(others.is_some());
+            assert_eq!(outcome.map(|applied| applied.generation.0), Ok(generation));
+            assert_eq!(taken, is_taken, "{change_on:?}");
+            let node = writer.cluster().node("a").unwrap();
+            assert_eq!(node.generation().0, generation);
+            let on_a = 2 + usize::from(change_on == Some("a"));
+            assert_eq!((node.pod_count(), node.requested().cpu.0), (on_a, 100 * on_a as i64));
+            // The last pod of a template removes it, as usual.
+            let p = writer.cluster().pod(&small("p").uid).unwrap();
+            assert!(p.is_assumed() && *p.template() == small("p").template);
+            writer.apply(&Event::forget(&small("p").on("a"))).unwrap();
+            let templates = writer.cluster().rest.templates.table.iter().count();
+            assert_eq!(templates, 1 + usize::from(others.is_some()));
+        }
+    }
+
+    #[test]
+    fn a_pod_that_has_become_known_is_refused() {
+        let mut writer = writer(Config::default());
+        let decided = decide(&writer, small("p"), "a");
+        writer.assume_pod(small("p").on("b")).unwrap();
+        let (outcome, taken) = commit(&mut writer, decided);
+        assert!(matches!(outcome, Err(EventError::AlreadyInCache { .. })) && !taken);
+        assert_eq!((cpu(&writer, "a"), cpu(&writer, "b")), (0, 100));
+    }
+
+    #[test]
+    fn a_chunk_of_another_engine_or_layout_is_not_taken_over() {
+        let (one, mut two) = (writer(Config::default()), writer(Config::default()));
+        assert_eq!(commit(&mut two, decide(&one, small("p"), "a")).1, false);
+        let decided = decide(&two, small("q"), "a");
+        two.add_node(node("c").zone("b").cpu(1_000).build()).unwrap();
+        let (outcome, taken) = commit(&mut two, decided);
+        assert!(outcome.is_ok() && !taken);
+        assert_eq!(cpu(&two, "a"), 200);
+    }
+
+    #[test]
+    fn a_chunk_is_taken_over_only_if_resources_have_the_numbers_it_uses() {
+        let unchecked = Config { commit_check: CommitPolicy::Unchecked, ..Config::default() };
+        let mut writer = writer(unchecked);
+        let needs =
+            |name: &str, resource: &str| pod(name).request(resource, Quantity::whole(3)).build();
+        let earlier = needs("earlier", "example.com/a").on("b");
+        writer.add_pod(earlier.clone()).unwrap();
+        writer.publish();
+        let decided = decide(&writer, needs("p", "example.com/a"), "a");
+        writer.remove_pod(&earlier).unwrap();
+        writer.publish();
+        writer.publish();
+        writer.add_pod(needs("other", "example.com/b").on("b")).unwrap();
+        let (outcome, taken) = commit(&mut writer, decided);
+        assert!(outcome.is_ok() && !taken);
+        let requested = writer.cluster().node("a").unwrap().requested();
+        assert_eq!(requested.scalars.get("example.com/a"), Some(3));
+        assert_eq!(requested.scalars.get("example.com/b").unwrap_or(0), 0);
+        // A resource without a number is left to the writer.
+        let (cluster, new) = (writer.cluster(), Arc::new(needs("q", "example.com/new")));
+        let slot = cluster.node("a").unwrap().slot();
+        let placed = Pod::clone(&new).on("a");
+        assert!(PlacedChunk::new(cluster, (&placed, &new), slot).is_none());
+    }
+
+    #[test]
+    fn a_template_gets_the_number_that_it_has_at_the_commit() {
+        let mut writer = writer(Config::default());
+        let leaving = small("p").on("b");
+        let decided = |writer: &Writer| {
+            let pod = Pod { uid: "new".into(), ..small("p") };
+            decide(writer, pod, "a")
+        };
+        writer.add_pod(leaving.clone()).unwrap();
+        writer.publish();
+        let decided = decided(&writer);
+        // Its number goes to another template.
+        writer.remove_pod(&leaving).unwrap();
+        writer.publish();
+        writer.publish();
+        writer.add_pod(small("other").on("b")).unwrap();
+        assert!(commit(&mut writer, decided).1);
+        let cluster = writer.cluster();
+        assert_eq!(*cluster.pod(&"new".into()).unwrap().template(), small("p").template);
+        let labels = cluster.node("a").unwrap().place().0.tally(cluster).by_labels();
+        let apps = labels.map(|(labels, _)| cluster.pod_labels(labels).unwrap().1.get("app"));
+        assert_eq!(apps.map(|app| app.unwrap().to_string()).collect::<Vec<_>>(), ["p"]);
+    }
+
+    /// Answers all checks of placements on nodes that have not changed, and refuses all others.
+    #[derive(Clone)]
+    struct Answers(Recheck);
+
+    impl CommitCheck for Answers {
+        fn check(&self, _: &Cluster, _: &Pod, _: &str) -> Result<(), String> {
+            Err("no".to_owned())
+        }
+
+        fn check_unchanged(&self, _: &Cluster, pod: &Pod, nodes: &[NodeSlot]) -> Recheck {
+            assert_eq!((pod.node_name.as_deref(), nodes.len()), (None, 1));
+            self.0.clone()
+        }
+    }
+
+    #[test]
+    fn a_chunk_is_taken_over_only_if_the_check_finds_the_placement_valid() {
+        let answers = [
+            (Recheck::Valid, true),
+            (Recheck::Each(vec![true]), true),
+            (Recheck::Each(vec![false]), false),
+            (Recheck::OneByOne, false),
+        ];
+        for (answer, is_valid) in answers {
+            let mut writer =
+                writer(Config { commit_check: Answers(answer).into(), ..Config::default() });
+            let decided = decide(&writer, small("p"), "a");
+            writer.add_pod(small("other").on("b")).unwrap();
+            let (outcome, taken) = commit(&mut writer, decided);
+            assert_eq!((outcome.is_ok(), taken), (is_valid, is_valid));
+            // A decision on the current version is not checked.
+            let decided = decide(&writer, small("q"), "a");
+            assert!(commit(&mut writer, decided).1);
+        }
+    }
+
+    /// Counts the placed pods, on which verdicts depend.
+    #[derive(Clone, Default)]
+    struct Count(usize);
+
+    impl Store for Count {
+        type Event = ();
+
+        const NAME: &'static str = "count";
+
+        fn check(&self, (): &(), _: &Cluster) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn apply(&mut self, (): &(), _: Generation) {}
+
+        fn pod_placed(&mut self, _: &PlacedPod<'_>, _: Generation) {
+            self.0 += 1;
+        }
+
+        fn pod_removed(&mut self, _: &PlacedPod<'_>, _: Generation) {
+            self.0 -= 1;
+        }
+    }
+
+    #[test]
+    fn stores_are_notified_and_their_changes_lead_to_a_check() {
+        let mut writer = writer(Config::default().with_store(Count::default()));
+        let count = |writer: &Writer| writer.cluster().store::<Count>().unwrap().0;
+        let decided = decide(&writer, small("p"), "a");
+        assert!(commit(&mut writer, decided).1);
+        assert_eq!(count(&writer), 1);
+        let decided = decide(&writer, small("q"), "a");
+        writer.add_pod(small("other").on("b")).unwrap();
+        assert!(!commit(&mut writer, decided).1);
+        assert_eq!(count(&writer), 3);
+    }
+
+    #[test]
+    fn the_writer_places_pods_that_it_would_refuse_and_pods_on_forks() {
+        let writer = writer(Config::default());
+        let cluster = writer.cluster();
+        let slot = |node: &str| cluster.node(node).unwrap().slot();
+        let place = |cluster: &Cluster, pod: &Pod, slot| {
+            PlacedChunk::new(cluster, (pod, &Arc::new(small("p"))), slot).is_some()
+        };
+        assert!(place(cluster, &small("p").on("a"), slot("a")));
+        assert!(!place(cluster, &small("p").on("a"), slot("b")), "the slot of another node");
+        assert!(!place(cluster, &small("p"), slot("a")), "no node");
+        let nameless = Pod { uid: "".into(), ..small("p").on("a") };
+        assert!(!place(cluster, &nameless, slot("a")));
+        let needs =
+            |spec: &mut crate::model::PodSpec| spec.resource_claims = [Default::default()].into();
+        let claims = pod("p").spec(needs).on("a").build();
+        assert!(!place(cluster, &claims, slot("a")));
+        assert!(!place(&cluster.fork(), &small("p").on("a"), slot("a")));
+        let huge = pod("p").cpu(i64::MAX).on("a").build();
+        assert!(place(cluster, &huge, slot("a")));
+        let mut full = self::writer(Config::default());
+        full.add_pod(huge).unwrap();
+        assert!(!place(full.cluster(), &small("q").on("a"), slot("a")), "the sum overflows");
+    }
+}
