@@ -46,9 +46,6 @@ const FEW: usize = 4 * TRIED;
 /// How often the calling thread checks whether the others have finished before it sleeps.
 const SPINS: usize = 2_000;
 
-/// How often a worker looks for work before it looks at the clock.
-const SPINS_PER_CHECK: usize = 16;
-
 /// Development builds and fuzzers share work although that never pays off there.
 const BACKS_OFF: bool = !cfg!(any(debug_assertions, fuzzing));
 
@@ -60,7 +57,9 @@ pub(super) struct Workers {
     pool: Arc<rayon::ThreadPool>,
     idling: Arc<Idling>,
     missed: Missed,
-    backoff: Backoff,
+    /// By the logarithm of the microseconds that the calling thread alone would take: whether sharing pays off depends on
+    /// them.
+    backoffs: [Backoff; 16],
 }
 
 /// The workers between two shared decisions.
@@ -120,7 +119,12 @@ impl Workers {
     pub(super) fn new(pool: Arc<rayon::ThreadPool>) -> Workers {
         let workers = (0..pool.current_num_threads()).map(|_| Worker::default()).collect();
         let idling = Arc::new(Idling { workers, shared: AtomicUsize::new(0) });
-        Workers { pool, idling, missed: Missed::default(), backoff: Backoff::default() }
+        Workers { pool, idling, missed: Missed::default(), backoffs: Default::default() }
+    }
+
+    fn backoff(&self, alone: Duration) -> &Backoff {
+        let micros = alone.as_micros().max(1).ilog2() as usize;
+        &self.backoffs[micros.min(self.backoffs.len() - 1)]
     }
 
     /// Returns the number of workers that look for work at this moment.
@@ -198,16 +202,14 @@ impl Idling {
         let looked = worker.looked.get_or_init(|| LOOKED.with(Arc::clone));
         let (mut shared, mut since) = (self.shared.load(Ordering::Relaxed), clock());
         loop {
-            for _ in 0..SPINS_PER_CHECK {
-                rayon::yield_now();
-                std::hint::spin_loop();
-            }
+            // Takes microseconds in a pool of a hundred threads.
+            rayon::yield_now();
             let now = clock();
             looked.store(now, Ordering::Relaxed);
             let shared_now = self.shared.load(Ordering::Relaxed);
             if shared_now != shared {
                 (shared, since) = (shared_now, now);
-            } else if now - since > nanos(AWAKE) {
+            } else if now.saturating_sub(since) > nanos(AWAKE) {
                 break;
             }
         }
@@ -262,7 +264,7 @@ impl<'a> Threads<'a> {
                 let (started, alone) = (Instant::now(), each.saturating_mul(items.len() as u32));
                 share(workers, items, range, &work);
                 if BACKS_OFF {
-                    workers.backoff.record(started.elapsed() <= alone);
+                    workers.backoff(alone).record(started.elapsed() <= alone);
                 }
             }
             _ => items.iter_mut().for_each(work),
@@ -274,10 +276,10 @@ impl<'a> Threads<'a> {
         // A worker that waits for others executes other work of the pool, which may take long.
         let workers = self.0.filter(|workers| workers.pool.current_thread_index().is_none())?;
         let range = range_of(each, items, WORTH_SHARING)?;
-        if !workers.backoff.take_turn() {
+        let alone = each.saturating_mul(items as u32);
+        if !workers.backoff(alone).take_turn() {
             return None;
         }
-        let alone = each.saturating_mul(items as u32);
         if alone >= WORTH_WAKING || workers.running() > 0 {
             return Some(range);
         }
@@ -320,7 +322,7 @@ fn range_of(each: Duration, items: usize, least: Duration) -> Option<usize> {
     is_worthwhile.then(|| (RANGE.as_nanos() / each.as_nanos()).max(1) as usize)
 }
 
-/// Calls `work` once for each item, alone until workers run.
+/// Calls `work` once for each item, with the workers that run, and with more of them as they begin to.
 fn share<T: Send>(
     workers: &Workers,
     items: &mut [T],
@@ -328,35 +330,37 @@ fn share<T: Send>(
     work: &(impl Fn(&mut T) + Sync),
 ) {
     workers.wake();
-    let mut ranges = items.chunks_mut(range);
-    let helpers = loop {
-        let running = workers.running();
-        // The calling thread takes one range itself.
-        if running > 0 && ranges.len() > 1 {
-            break running.min(ranges.len() - 1);
-        }
-        let Some(range) = ranges.next() else { return };
-        range.iter_mut().for_each(work);
-    };
-    let ranges = Mutex::new(ranges);
-    let next = || ranges.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let run = || {
-        while let Some(range) = next() {
-            range.iter_mut().for_each(work);
-        }
-    };
-    let unfinished = AtomicUsize::new(helpers);
+    let all = workers.idling.workers.len();
+    let ranges = Mutex::new(items.chunks_mut(range));
+    let lock = || ranges.lock().unwrap_or_else(PoisonError::into_inner);
+    let run = |range: &mut [T]| range.iter_mut().for_each(work);
+    let unfinished = AtomicUsize::new(0);
     workers.pool.in_place_scope(|scope| {
-        for _ in 0..helpers {
-            scope.spawn(|_| {
-                run();
-                // Relaxed: only tells the calling thread that it need not sleep. The scope orders the work.
-                unfinished.fetch_sub(1, Ordering::Relaxed);
-            });
+        let mut helpers = 0;
+        loop {
+            let (next, left) = {
+                let mut ranges = lock();
+                (ranges.next(), ranges.len())
+            };
+            let Some(next) = next else { break };
+            if helpers < all && left > 0 {
+                // One that has just been given work may count once more, and then finds none.
+                for _ in 0..workers.running().min(all - helpers).min(left) {
+                    helpers += 1;
+                    // Relaxed, here and below: only tells the calling thread that it need not sleep. The scope orders
+                    // the work.
+                    unfinished.fetch_add(1, Ordering::Relaxed);
+                    scope.spawn(|_| {
+                        while let Some(next) = { lock().next() } {
+                            run(next);
+                        }
+                        unfinished.fetch_sub(1, Ordering::Relaxed);
+                    });
+                }
+            }
+            run(next);
         }
-        run();
         for _ in 0..SPINS {
-            // Relaxed: see above.
             if unfinished.load(Ordering::Relaxed) == 0 {
                 break;
             }
@@ -415,6 +419,38 @@ mod tests {
         assert_eq!(workers.idling.shared.load(Ordering::Relaxed), 3);
     }
 
+    fn one_thread() -> Arc<rayon::ThreadPool> {
+        Arc::new(rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap())
+    }
+
+    #[test]
+    fn a_worker_runs_if_it_is_awake_and_looked_lately() {
+        let workers = Workers::new(one_thread());
+        let [worker] = &workers.idling.workers[..] else { panic!("one thread") };
+        worker.is_awake.store(true, Ordering::Relaxed);
+        assert_eq!(workers.running(), 0, "it has not looked yet");
+        let looked = worker.looked.get_or_init(Arc::default);
+        while clock() <= nanos(LATELY) {
+            std::hint::spin_loop();
+        }
+        assert_eq!(workers.running(), 0, "it has not looked lately");
+        looked.store(u64::MAX, Ordering::Relaxed);
+        assert_eq!(workers.running(), 1);
+        worker.is_awake.store(false, Ordering::Relaxed);
+        assert_eq!(workers.running(), 0, "it sleeps");
+    }
+
+    #[test]
+    fn a_worker_of_two_schedulers_looks_for_both() {
+        let pool = one_thread();
+        let [one, other] = [(); 2].map(|()| Workers::new(pool.clone()));
+        // Each call returns, because no work is shared.
+        pool.install(|| [&one, &other].map(|workers| workers.idling.stay_awake(0)));
+        let looked = [&one, &other].map(|workers| workers.idling.workers[0].looked.get().unwrap());
+        assert!(Arc::ptr_eq(looked[0], looked[1]));
+        assert!(!any_awake(&one) && !any_awake(&other));
+    }
+
     #[test]
     fn short_work_wakes_workers_once_enough_was_missed_in_a_row() {
         let missed = Missed::default();
@@ -426,9 +462,9 @@ mod tests {
         assert!(missed.add(half, 6 * soon));
     }
 
-    /// Shares items until all workers of this number take part in one call.
-    fn share_until_all_run(workers: &Workers) {
-        let (started, count) = (Instant::now(), workers.idling.workers.len());
+    /// Shares items until a worker takes part.
+    fn share_until_a_worker_runs(workers: &Workers) {
+        let started = Instant::now();
         loop {
             let threads = Mutex::new(std::collections::HashSet::new());
             Threads::new(Some(workers)).share(&mut [0; 64], AWAKE, |item| {
@@ -436,17 +472,19 @@ mod tests {
                 threads.lock().unwrap().insert(std::thread::current().id());
                 std::thread::sleep(Duration::from_micros(100));
             });
-            if threads.into_inner().unwrap().len() > count {
+            if threads.into_inner().unwrap().len() > 1 {
                 return;
             }
-            assert!(started.elapsed() < Duration::from_secs(30), "a worker is not woken");
+            assert!(started.elapsed() < Duration::from_secs(60), "no worker is woken");
         }
     }
 
     #[test]
-    fn all_workers_take_part() {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
-        share_until_all_run(&Workers::new(Arc::new(pool)));
+    fn workers_take_part() {
+        for threads in [1, 3] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            share_until_a_worker_runs(&Workers::new(Arc::new(pool)));
+        }
     }
 
     #[test]
@@ -455,24 +493,26 @@ mod tests {
         let schedulers = [Workers::new(pool.clone()), Workers::new(pool)];
         std::thread::scope(|scope| {
             for workers in &schedulers {
-                scope.spawn(|| (0..20).for_each(|_| share_until_all_run(workers)));
+                scope.spawn(|| (0..20).for_each(|_| share_until_a_worker_runs(workers)));
             }
         });
     }
 
     #[test]
     fn sharing_backs_off_after_it_did_not_pay_off() {
-        let backoff = Backoff::default();
-        let pause = || (0..).take_while(|_| !backoff.take_turn()).count();
-        assert_eq!(pause(), 0);
+        let workers = Workers::new(one_thread());
+        let [short, long] =
+            [20, 5_000].map(|micros| workers.backoff(Duration::from_micros(micros)));
+        let pause = |of: &Backoff| (0..).take_while(|_| !of.take_turn()).count();
+        assert_eq!(pause(short), 0);
         for expected in [8, 16, 32] {
-            backoff.record(false);
-            assert_eq!(pause(), expected);
+            short.record(false);
+            assert_eq!((pause(long), pause(short)), (0, expected));
         }
-        backoff.record(true);
-        assert_eq!(pause(), 0);
-        (0..20).for_each(|_| backoff.record(false));
-        assert_eq!(pause(), *PAUSES.end());
+        short.record(true);
+        assert_eq!(pause(short), 0);
+        (0..20).for_each(|_| long.record(false));
+        assert_eq!((pause(short), pause(long)), (0, *PAUSES.end()));
     }
 
     #[test]

@@ -363,6 +363,10 @@ impl State {
         let (cluster, (pod, node)) = (&self.draft.cluster, placed.placement());
         match age {
             Age::Current => true,
+            // The scheduler need not have checked the resources.
+            _ if matches!(self.commit_policy, CommitPolicy::Room) => {
+                self.commit_policy.check(cluster, pod, ("", Some(node)), None).is_ok()
+            }
             Age::Since(since) if !cluster.concerns_stores(&pod.template, since) => {
                 match self.commit_policy.check_unchanged(cluster, pod, &[node]) {
                     Recheck::Valid => true,

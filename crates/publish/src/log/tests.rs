@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Barrier, mpsc};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -435,6 +435,64 @@ impl Fold for Explodes {
     }
 
     fn publish(&mut self) {}
+}
+
+type Tickets = Arc<Mutex<Vec<Ticket<()>>>>;
+
+/// A fold that reports, in each clean-up, whether these tickets have been answered. Panics then if its event is `true`.
+struct Cleans {
+    tickets: Tickets,
+    cleaned: mpsc::Sender<bool>,
+    panics: bool,
+}
+
+impl Fold for Cleans {
+    type Event = bool;
+    type Outcome = ();
+
+    fn fold(&mut self, panics: bool) {
+        self.panics = panics;
+    }
+
+    fn publish(&mut self) {}
+
+    fn clean_up(&mut self) {
+        let tickets = self.tickets.lock().expect("no panic");
+        let _ = self.cleaned.send(tickets.iter().all(Ticket::is_answered));
+        drop(tickets);
+        if self.panics {
+            std::panic::panic_any("cannot clean up");
+        }
+    }
+}
+
+/// A log in which an event waits, the event's ticket, and the clean-ups.
+fn to_clean(panics: bool) -> (Log<Cleans>, Tickets, mpsc::Receiver<bool>) {
+    let tickets = Tickets::default();
+    let (cleaned, cleanings) = mpsc::channel();
+    let log = Log::new(Cleans { tickets: Arc::clone(&tickets), cleaned, panics: false }, 4);
+    tickets.lock().expect("no panic").push(leave_in(&log, panics));
+    (log, tickets, cleanings)
+}
+
+#[test]
+fn a_batch_is_cleaned_up_once_after_its_tickets_are_answered() {
+    let (log, _tickets, cleanings) = to_clean(false);
+    assert_eq!(log.with(|_| ()), Ok(()));
+    assert_eq!(cleanings.try_iter().collect::<Vec<_>>(), [true]);
+    let (log, _tickets, cleanings) = to_clean(false);
+    drop(log);
+    assert_eq!(cleanings.try_iter().collect::<Vec<_>>(), [true], "in the drop of the log");
+}
+
+#[test]
+fn a_panic_while_cleaning_up_closes_the_log_but_keeps_the_outcomes() {
+    let (log, tickets, _cleanings) = to_clean(true);
+    assert!(!returns(|| assert_eq!(log.with(|_| ()), Ok(()))));
+    let ticket = tickets.lock().expect("no panic").pop().expect("one event");
+    assert!(matches!(ticket.wait(), Ok(())));
+    assert!(matches!(log.post(false), Err(Unavailable::Closed(false))));
+    assert!(matches!(log.with(|_| ()), Err(Unavailable::Closed(()))));
 }
 
 /// Returns whether `work` returns, and forgets the payload if it panics.
