@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn a_chunk_of_another_engine_or_layout_is_not_taken_over() {
         let (one, mut two) = (writer(Config::default()), writer(Config::default()));
-        assert_eq!(commit(&mut two, decide(&one, small("p"), "a")).1, false);
+        assert!(!commit(&mut two, decide(&one, small("p"), "a")).1);
         let decided = decide(&two, small("q"), "a");
         two.add_node(node("c").zone("b").cpu(1_000).build()).unwrap();
         let (outcome, taken) = commit(&mut two, decided);
