@@ -85,8 +85,6 @@ pub struct Writer {
     state: State,
     publisher: Publisher<Snapshot>,
     thread: WriterThread,
-    /// Whether a version was replaced since the last [`Writer::clean_up`].
-    has_replaced: bool,
     rebuilds: u64,
 }
 
@@ -113,7 +111,6 @@ impl Writer {
             publisher: Publisher::new(Arc::new(state.freeze())),
             state,
             thread: WriterThread::default(),
-            has_replaced: false,
             rebuilds: 0,
         }
     }
@@ -436,7 +433,6 @@ impl Writer {
             // The state's generation only grows, so the version is newer.
             let published = self.publisher.replace(version);
             debug_assert!(published.is_ok());
-            self.has_replaced = true;
             trace_event!(
                 TRACE,
                 generation = generation.0,
@@ -451,12 +447,10 @@ impl Writer {
 
     /// The rest of [`Writer::publish`]: frees replaced versions, and moves the horizon.
     pub(super) fn clean_up(&mut self) {
-        if !std::mem::take(&mut self.has_replaced) {
-            return;
+        if self.publisher.free_replaced() {
+            // Not before the publish: until then, readers can still take the previous version and fork it.
+            self.state.set_horizon(Generation(self.publisher.oldest_held()));
         }
-        self.publisher.free_replaced();
-        // Not before the publish: until then, readers can still take the previous version and fork it.
-        self.state.set_horizon(Generation(self.publisher.oldest_held()));
     }
 
     /// Returns the published version.

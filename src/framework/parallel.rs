@@ -1,12 +1,12 @@
 //! Shares the work of one decision between threads. No other module of the framework uses a thread pool.
 //!
-//! Waking a thread takes longer than judging a few chunks, and a woken thread may first wait for a processor. So the
-//! calling thread works alone until a worker runs: each worker that is awake notes the time again and again, and work is
-//! shared with those that did so lately. They take ranges of it in turn with the calling thread until nothing is left,
-//! and stay awake for a while afterwards. Workers are woken for long work, and for short work once decisions that follow
-//! each other have missed enough of it. While other programs use the processors, a worker may be interrupted in the middle
-//! of its work; sharing backs off then. No item depends on another, so the results do not depend on the number of
-//! threads. A decision waits for the workers that it shares work with, even if other work of the pool delays them.
+//! Waking a thread takes longer than judging a few chunks, and a woken thread may have to wait for a processor. So the
+//! calling thread works alone until a worker runs: a worker that is awake keeps recording the time, and work is shared
+//! with the workers that did so recently. They take ranges in turn with the calling thread until nothing is left, and
+//! stay awake for a while. Long work wakes them at once, and short work once that of consecutive decisions adds up to as
+//! much. Another program may interrupt a worker in the middle of a range; sharing backs off after that. No item depends
+//! on another, so the results do not depend on the number of threads. A decision waits for the workers that it shares
+//! work with, even if other work of the pool delays them.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -28,10 +28,10 @@ const WORTH_SHARING: Duration =
 /// How long a worker stays awake after the last work: longer than a scheduler's other steps between two decisions.
 const AWAKE: Duration = Duration::from_millis(1);
 
-/// A worker that has not noted the time for this long does not run: the system runs another thread on its processor, or
-/// the worker does other work of the pool.
+/// A worker that has not recorded the time for this long does not run: the system runs another thread on its processor,
+/// or the worker does other work of the pool.
 ///
-/// Long in development builds, where a worker takes longer.
+/// Long in development builds, which are slow.
 const LATELY: Duration = Duration::from_micros(if cfg!(debug_assertions) { 1_000 } else { 5 });
 
 /// How long the items of one range take.
@@ -72,21 +72,21 @@ struct Idling {
 #[derive(Default)]
 struct Worker {
     is_awake: AtomicBool,
-    /// When the worker's thread last looked for work; set once it was woken for the first time.
-    looked: OnceLock<Arc<LastLook>>,
+    /// When the worker's thread last polled for work; set once it was woken for the first time.
+    polled: OnceLock<Arc<LastPoll>>,
 }
 
-/// When a thread last looked for work, in nanoseconds of [`clock`]. A thread may be awake for several schedulers, of
-/// which only the last one's loop runs, so the time belongs to the thread.
-type LastLook = CachePadded<AtomicU64>;
+/// When a thread last polled for work, in nanoseconds of [`clock`]. It belongs to the thread: a thread that is awake for
+/// several schedulers runs nested loops, and only the innermost polls.
+type LastPoll = CachePadded<AtomicU64>;
 
 std::thread_local! {
-    static LOOKED: Arc<LastLook> = Arc::default();
+    static POLLED: Arc<LastPoll> = Arc::default();
 }
 
 /// The work of decisions that follow each other and were too short to wake the workers for.
 ///
-/// Only the scheduling thread uses it. Atomic because the thread lends the workers to themselves.
+/// Only the scheduling thread uses it. Atomic because [`Workers`] is shared with the pool's threads.
 #[derive(Default)]
 struct Missed {
     /// How long it takes the calling thread, in nanoseconds.
@@ -130,7 +130,7 @@ impl Workers {
     /// Returns the number of workers that look for work at this moment.
     fn running(&self) -> usize {
         let since = clock().saturating_sub(nanos(LATELY));
-        self.idling.workers.iter().filter(|worker| worker.has_looked(since)).count()
+        self.idling.workers.iter().filter(|worker| worker.has_polled(since)).count()
     }
 
     /// Wakes the workers, or keeps them awake.
@@ -145,16 +145,16 @@ impl Workers {
 }
 
 impl Worker {
-    fn has_looked(&self, since: u64) -> bool {
+    fn has_polled(&self, since: u64) -> bool {
         // Relaxed: see `Workers::wake`.
         self.is_awake.load(Ordering::Relaxed)
-            && self.looked.get().is_some_and(|looked| looked.load(Ordering::Relaxed) >= since)
+            && self.polled.get().is_some_and(|polled| polled.load(Ordering::Relaxed) >= since)
     }
 }
 
 impl Missed {
-    /// Adds work that alone is not worth waking the workers for. Returns whether all work that was missed without a
-    /// longer break is, and then begins anew.
+    /// Adds work that is too short to wake the workers for. Returns whether the work missed since the last break reaches
+    /// [`WORTH_WAKING`]; the sum then restarts at zero.
     fn add(&self, work: Duration, now: u64) -> bool {
         // Relaxed: see the type.
         let break_before = now.saturating_sub(self.last.swap(now, Ordering::Relaxed));
@@ -199,13 +199,13 @@ impl Idling {
         if worker.is_awake.swap(true, Ordering::Relaxed) {
             return;
         }
-        let looked = worker.looked.get_or_init(|| LOOKED.with(Arc::clone));
+        let polled = worker.polled.get_or_init(|| POLLED.with(Arc::clone));
         let (mut shared, mut since) = (self.shared.load(Ordering::Relaxed), clock());
         loop {
             // Takes microseconds in a pool of a hundred threads.
             rayon::yield_now();
             let now = clock();
-            looked.store(now, Ordering::Relaxed);
+            polled.store(now, Ordering::Relaxed);
             let shared_now = self.shared.load(Ordering::Relaxed);
             if shared_now != shared {
                 (shared, since) = (shared_now, now);
@@ -272,6 +272,7 @@ impl<'a> Threads<'a> {
     }
 
     /// Returns how many items a thread takes at a time, if several threads should share items that take this long each.
+    /// Otherwise counts down the backoff, or adds to the missed work, which may wake the workers.
     fn worthwhile(self, each: Duration, items: usize) -> Option<usize> {
         // A worker that waits for others executes other work of the pool, which may take long.
         let workers = self.0.filter(|workers| workers.pool.current_thread_index().is_none())?;
@@ -344,7 +345,7 @@ fn share<T: Send>(
             };
             let Some(next) = next else { break };
             if helpers < all && left > 0 {
-                // One that has just been given work may count once more, and then finds none.
+                // This may count a worker that was just given a job; its second job finds no range.
                 for _ in 0..workers.running().min(all - helpers).min(left) {
                     helpers += 1;
                     // Relaxed, here and below: only tells the calling thread that it need not sleep. The scope orders
@@ -424,17 +425,17 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_runs_if_it_is_awake_and_looked_lately() {
+    fn a_worker_runs_if_it_is_awake_and_polled_lately() {
         let workers = Workers::new(one_thread());
         let [worker] = &workers.idling.workers[..] else { panic!("one thread") };
         worker.is_awake.store(true, Ordering::Relaxed);
-        assert_eq!(workers.running(), 0, "it has not looked yet");
-        let looked = worker.looked.get_or_init(Arc::default);
+        assert_eq!(workers.running(), 0, "it has not polled yet");
+        let polled = worker.polled.get_or_init(Arc::default);
         while clock() <= nanos(LATELY) {
             std::hint::spin_loop();
         }
-        assert_eq!(workers.running(), 0, "it has not looked lately");
-        looked.store(u64::MAX, Ordering::Relaxed);
+        assert_eq!(workers.running(), 0, "it has not polled lately");
+        polled.store(u64::MAX, Ordering::Relaxed);
         assert_eq!(workers.running(), 1);
         worker.is_awake.store(false, Ordering::Relaxed);
         assert_eq!(workers.running(), 0, "it sleeps");
@@ -446,8 +447,8 @@ mod tests {
         let [one, other] = [(); 2].map(|()| Workers::new(pool.clone()));
         // Each call returns, because no work is shared.
         pool.install(|| [&one, &other].map(|workers| workers.idling.stay_awake(0)));
-        let looked = [&one, &other].map(|workers| workers.idling.workers[0].looked.get().unwrap());
-        assert!(Arc::ptr_eq(looked[0], looked[1]));
+        let polled = [&one, &other].map(|workers| workers.idling.workers[0].polled.get().unwrap());
+        assert!(Arc::ptr_eq(polled[0], polled[1]));
         assert!(!any_awake(&one) && !any_awake(&other));
     }
 

@@ -33,7 +33,7 @@ pub enum Event {
         /// count their own generations. If this is `None` or not the current version, the placement is checked against
         /// the current state ([`CommitPolicy`](crate::cache::CommitPolicy)).
         decided_on: Option<Generation>,
-        /// What the scheduler has computed already.
+        /// The scheduler's own placement of the pod, if it prepared one.
         #[cfg_attr(feature = "serde", serde(skip))]
         prepared: Prepared,
     },
@@ -55,7 +55,7 @@ pub enum Event {
         /// The published version on which the first placement was decided, as for [`Event::AssumePod`]. The others
         /// were decided on top of the pods before them.
         decided_on: Option<Generation>,
-        /// What the scheduler has computed already.
+        /// The scheduler's plan of these placements, if it has one.
         #[cfg_attr(feature = "serde", serde(skip))]
         prepared: Prepared,
     },
@@ -222,8 +222,8 @@ impl Event {
     }
 }
 
-/// The state that results from the placements of an [`Event::AssumeEach`], if its sender knows it: a scheduler that
-/// decided on them one after the other has computed it already. It saves work in the writer and never changes an
+/// The state that results from the placements of an [`Event::AssumePod`] or [`Event::AssumeEach`], if its sender has
+/// computed it. It saves work in the writer and never changes an
 /// outcome. It is empty by default and after deserialization.
 #[doc(hidden)]
 #[derive(Clone, Default)]

@@ -1,8 +1,8 @@
 //! A chunk with one more pod, computed by the thread that decided on the pod's node.
 //!
 //! Placing a pod copies the columns and the pods of its node's chunk. The scheduler's thread does that in advance, from
-//! the version that it decided on. If nothing has changed the chunk since, the writer takes the copy over, and has only
-//! the path to it and the pod's index entries left to write. Otherwise the writer places the pod itself.
+//! the version that it decided on. If nothing has changed the chunk since, the writer takes over the copy, and writes only
+//! the path to it and the pod's index entries. Otherwise the writer places the pod itself.
 
 use std::sync::Arc;
 
@@ -12,7 +12,9 @@ use crate::sync::mutated;
 
 use super::chunk::{Chunk, NodeSlot, ResourceId};
 use super::cluster::{Cluster, Lineage};
-use super::draft::{Draft, amounts, check_pod, check_supported, fits_in_64_bits, node_of};
+use super::draft::{
+    Draft, amounts, check_pod, check_supported, fits_in_64_bits, node_of, put_in_lane,
+};
 use super::lane::TemplateId;
 
 /// The chunk of a node after a pod was placed there.
@@ -25,8 +27,6 @@ pub(crate) struct PlacedChunk {
     layout: u64,
     slot: NodeSlot,
     lane: usize,
-    /// The pod's index in its lane.
-    index: usize,
     /// The pod's template in the version, with its number, unless it is new.
     template: Option<(TemplateId, Arc<Template>)>,
     /// The version's numbers of the scalar resources that the pod requests.
@@ -40,8 +40,8 @@ pub(crate) struct PlacedChunk {
 
 impl PlacedChunk {
     /// Places a pod on the node that it names, which has this slot; `undecided` is the pod without a node. `None` if the
-    /// writer has to do it: because it would refuse the pod, because the version is a fork's, or with Gödel semantics,
-    /// where placing a pod has further consequences. O(log n).
+    /// writer has to do it: because it would refuse the pod, because a resource of the pod has no number yet, because the
+    /// version is a fork's, or with Gödel semantics, where placing a pod has further consequences. O(log n).
     pub(crate) fn new(
         base: &Cluster,
         (pod, undecided): (&Pod, &Arc<Pod>),
@@ -64,12 +64,10 @@ impl PlacedChunk {
         let resources = amounts.resources()?;
         let since = base.generation();
         let made = freeing::made();
-        let mut chunk = base.chunks.get_shared(id)?.clone();
+        let mut chunk = base.chunks.get_shared(id)?.0.clone();
         let own = triomphe::Arc::make_mut(&mut chunk);
-        let pods = &mut own.lane_mut(lane).pods;
-        let index = pods.len();
-        pods.push(pod, number.unwrap_or_default(), true);
-        amounts.add_to(own, lane, since.next());
+        let placed = (pod, number.unwrap_or_default(), true);
+        put_in_lane(own, lane, since.next(), placed, &amounts);
         Some(PlacedChunk {
             undecided: undecided.clone(),
             lineage: base.lineage(),
@@ -77,7 +75,6 @@ impl PlacedChunk {
             layout: base.layout(),
             slot,
             lane,
-            index,
             template,
             resources,
             id,
@@ -116,8 +113,8 @@ impl Draft {
             && self.check_room().is_ok()
     }
 
-    /// Places a pod by taking over its chunk, which [`Draft::can_take_over`] has accepted. Returns `false` and changes
-    /// nothing if no number is left for the pod's template. O(log n).
+    /// Places a pod by taking over its chunk, which [`Draft::can_take_over`] has accepted. Returns `false` and leaves the
+    /// draft unchanged if no number is left for the pod's template. O(log n).
     pub(crate) fn take_over(&mut self, placed: &mut PlacedChunk, pod: &Pod) -> bool {
         let Some(chunk) = placed.chunk.take() else { return false };
         let known = placed.template.as_ref().filter(|(number, template)| {
@@ -136,7 +133,8 @@ impl Draft {
         self.cluster.chunks.replace(placed.id, generation, chunk, |chunk| {
             chunk.requested_mut().generation[lane] = generation;
             if known.is_none() {
-                chunk.lane_mut(lane).pods.set_template(placed.index, number);
+                let pods = &mut chunk.lane_mut(lane).pods;
+                pods.set_template(pods.len() - 1, number);
             }
         });
         self.count_placed(pod, placed.slot, true);
@@ -147,7 +145,8 @@ impl Draft {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{PlacedPod, Plan, Recheck, Store};
+    use super::super::plan::tests::Count;
+    use super::super::{Plan, Recheck};
     use super::*;
     use crate::cache::{
         CommitCheck, CommitPolicy, Config, Engine, Event, GodelConfig, Outcome, Writer,
@@ -399,36 +398,12 @@ mod tests {
         assert!(matches!(outcome, Err(EventError::Conflict { .. })) && !taken);
     }
 
-    /// Counts the placed pods, on which verdicts depend.
-    #[derive(Clone, Default)]
-    struct Count(usize);
-
-    impl Store for Count {
-        type Event = ();
-
-        const NAME: &'static str = "count";
-
-        fn check(&self, (): &(), _: &Cluster) -> Result<(), String> {
-            Ok(())
-        }
-
-        fn apply(&mut self, (): &(), _: Generation) {}
-
-        fn pod_placed(&mut self, _: &PlacedPod<'_>, _: Generation) {
-            self.0 += 1;
-        }
-
-        fn pod_removed(&mut self, _: &PlacedPod<'_>, _: Generation) {
-            self.0 -= 1;
-        }
-    }
-
     #[test]
     fn stores_are_notified_and_their_changes_lead_to_a_check() {
         let commit_check = Answers(Recheck::Valid).into();
         let config = Config { commit_check, ..Config::default() };
-        let mut writer = writer(config.with_store(Count::default()));
-        let count = |writer: &Writer| writer.cluster().store::<Count>().unwrap().0;
+        let mut writer = writer(config.with_store(Count::<false>::default()));
+        let count = |writer: &Writer| writer.cluster().store::<Count<false>>().unwrap().0;
         let decided = decide(&writer, small("p"), "a");
         assert!(commit(&mut writer, decided).1);
         assert_eq!(count(&writer), 1);

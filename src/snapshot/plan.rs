@@ -382,7 +382,7 @@ fn has_equal_numbers(own: &Cluster, other: &Cluster, template: &Template) -> boo
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::{Followed, PerChunk, PlacedPod, cost};
     use super::*;
     use crate::cache::{Config, Engine, Writer};
@@ -579,7 +579,7 @@ mod tests {
 
     /// Counts the pods that are placed. No verdict depends on it if it is `APART`.
     #[derive(Clone, Default)]
-    struct Count<const APART: bool>(usize);
+    pub(in crate::snapshot) struct Count<const APART: bool>(pub(in crate::snapshot) usize);
 
     impl<const APART: bool> super::super::Store for Count<APART> {
         type Event = ();

@@ -106,22 +106,13 @@ impl<T: Part> Tree<T> {
         self.get_newest(index).map(|(leaf, _)| leaf)
     }
 
-    /// Returns the leaf at `index`, to be shared with another tree. O(log n).
-    pub(crate) fn get_shared(&self, index: u32) -> Option<&Arc<T>> {
-        let mut branch = self.root.as_deref().filter(|_| self.covers(index))?;
-        let mut level = self.height;
-        loop {
-            level -= 1;
-            let at = child(index, level);
-            match &branch.children {
-                Children::Branches(branches) => branch = branches[at].as_deref()?,
-                Children::Leaves(leaves) => return leaves[at].as_ref(),
-            }
-        }
-    }
-
     /// Returns the leaf at `index` and the generation that last touched it. O(log n).
     pub(crate) fn get_newest(&self, index: u32) -> Option<(&T, Generation)> {
+        self.get_shared(index).map(|(leaf, newest)| (&**leaf, newest))
+    }
+
+    /// Like [`Tree::get_newest`], for a leaf that another tree may share.
+    pub(crate) fn get_shared(&self, index: u32) -> Option<(&Arc<T>, Generation)> {
         let mut branch = self.root.as_deref()?;
         if !self.covers(index) {
             return None;
@@ -135,7 +126,7 @@ impl<T: Part> Tree<T> {
                 }
                 Children::Leaves(leaves) => {
                     let at = child(index, level);
-                    return leaves[at].as_deref().map(|leaf| (leaf, branch.newest[at]));
+                    return leaves[at].as_ref().map(|leaf| (leaf, branch.newest[at]));
                 }
             }
         }

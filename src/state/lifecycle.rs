@@ -349,7 +349,6 @@ impl State {
             // The sender's thread drops what is left.
             prepared.put_back(placed);
             if is_taken {
-                self.note_assumed(pod);
                 return Ok(());
             }
         }
@@ -667,17 +666,10 @@ impl State {
         if let Some(node) = &pod.node_name {
             self.draft.place(pod, node, known, assumed);
         }
-        if assumed {
-            self.note_assumed(pod);
-        }
-        self.count_member(pod, assumed);
-    }
-
-    /// Records that the clock of an assumed pod has not started.
-    fn note_assumed(&mut self, pod: &Pod) {
-        if self.unfinished_ttl.is_some() {
+        if assumed && self.unfinished_ttl.is_some() {
             self.unfinished.insert(pod.uid.clone());
         }
+        self.count_member(pod, assumed);
     }
 
     pub(super) fn displace(&mut self, uid: &Uid, pod_ref: PodRef, leaving: Leaving) {

@@ -104,8 +104,8 @@ impl<T: Versioned> Publisher<T> {
         Ok(())
     }
 
-    /// The part of [`publish`](Self::publish) that readers see. [`free_replaced`](Self::free_replaced) follows, for
-    /// example once the threads that wait for the version have been told.
+    /// The part of [`publish`](Self::publish) that readers see. Call [`free_replaced`](Self::free_replaced) afterwards,
+    /// for example once the threads that wait for the version are awake.
     ///
     /// # Errors
     ///
@@ -129,13 +129,18 @@ impl<T: Versioned> Publisher<T> {
         Ok(())
     }
 
-    /// The part of [`publish`](Self::publish) that frees replaced versions.
-    pub fn free_replaced(&mut self) {
+    /// The part of [`publish`](Self::publish) that frees replaced versions. Returns `false`, and does nothing, if no
+    /// version was replaced since the last call.
+    pub fn free_replaced(&mut self) -> bool {
         let mut steps = std::mem::take(&mut self.steps);
+        if steps == 0 {
+            return false;
+        }
         self.cell.scan(&mut self.pins);
         let backlog = &mut self.backlog;
         self.retired.collect_some(&self.pins, &mut |version| backlog.free(version, &mut steps));
         backlog.work_off(&mut steps);
+        true
     }
 
     /// Frees every replaced version that nobody holds, and the backlog. Returns the number of versions freed.

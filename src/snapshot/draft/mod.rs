@@ -13,7 +13,7 @@ mod renewed;
 pub(crate) use super::godel::draft::Effect;
 pub(crate) use bulk::{Filling, Generations, MAX_RUN};
 pub use parts::PartCount;
-pub(in crate::snapshot) use pods::{amounts, fits_in_64_bits};
+pub(in crate::snapshot) use pods::{amounts, fits_in_64_bits, put_in_lane};
 pub(crate) use pods::{check_amounts, check_pod, check_supported, node_of};
 #[cfg(test)]
 pub(crate) use renewed::damage;

@@ -101,8 +101,7 @@ impl Draft {
         let template = self.acquire_template(&pod.template)?;
         let amounts = amounts(&self.cluster.rest.resources, &pod.template);
         self.change_lane(slot, |chunk, at, generation| {
-            chunk.lane_mut(at).pods.push(pod, template, assumed);
-            add(chunk, at, generation, &amounts, 1);
+            put_in_lane(chunk, at, generation, (pod, template, assumed), &amounts);
         });
         self.count_placed(pod, slot, assumed);
         self.notify_placed(pod);
@@ -413,11 +412,18 @@ impl Amounts<'_> {
         let named = self.spec.resources.placed.scalars.iter().count();
         (self.scalars.len() == named).then(|| self.scalars.iter().map(|(id, _)| *id).collect())
     }
+}
 
-    /// See [`add`].
-    pub(in crate::snapshot) fn add_to(&self, chunk: &mut Chunk, at: usize, generation: Generation) {
-        add(chunk, at, generation, self, 1);
-    }
+/// Puts a pod on a lane of a chunk. `template` is the number of its template.
+pub(in crate::snapshot) fn put_in_lane(
+    chunk: &mut Chunk,
+    at: usize,
+    generation: Generation,
+    (pod, template, assumed): (&Pod, TemplateId, bool),
+    amounts: &Amounts<'_>,
+) {
+    chunk.lane_mut(at).pods.push(pod, template, assumed);
+    add(chunk, at, generation, amounts, 1);
 }
 
 /// Adds a pod's amounts to a lane (`sign` 1) or subtracts them (`sign` -1). The sums cannot overflow, because

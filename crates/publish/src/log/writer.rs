@@ -39,8 +39,8 @@ pub trait Fold {
     /// Publishes folded events to readers. Called once per batch, before its tickets are answered.
     fn publish(&mut self);
 
-    /// Does the work of a publish that no submitter waits for, such as freeing memory. Called once per batch, after its
-    /// tickets are answered. Nothing by default.
+    /// Does the work of a publish that outcomes need not wait for, such as freeing memory. Called once per batch, after
+    /// its tickets are answered. Nothing by default.
     fn clean_up(&mut self) {}
 }
 
@@ -380,9 +380,10 @@ impl<F: Fold> Drop for Log<F> {
                 let outcome = state.fold.fold(entry.event);
                 outcomes.extend(entry.answer.map(|answer| (answer, outcome)));
             }
-            if !outcomes.is_empty() {
-                state.fold.publish();
+            if outcomes.is_empty() {
+                return;
             }
+            state.fold.publish();
             outcomes.into_iter().for_each(|(answer, outcome)| answer.complete(outcome));
             state.fold.clean_up();
         });
