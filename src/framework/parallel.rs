@@ -3,10 +3,12 @@
 //! Waking a thread takes longer than judging a few chunks, and a woken thread may have to wait for a processor. So the
 //! calling thread works alone until a worker runs: a worker that is awake keeps recording the time, and work is shared
 //! with the workers that did so recently. They take ranges in turn with the calling thread until nothing is left, and
-//! stay awake for a while. Long work wakes them at once, and short work once that of consecutive decisions adds up to as
-//! much. Another program may interrupt a worker in the middle of a range; sharing backs off after that. No item depends
-//! on another, so the results do not depend on the number of threads. A decision waits for the workers that it shares
-//! work with, even if other work of the pool delays them.
+//! stay awake for a while, so that the next decision can share less work. Another program may interrupt a worker in the
+//! middle of a range; sharing backs off after that. No item depends on another, so the results do not depend on the number
+//! of threads. A decision waits for the workers that it shares work with, even if other work of the pool delays them.
+//!
+//! Short work wakes no worker, not even if decisions follow each other. On an idle machine that would pay off, but beside
+//! one busy program a worker that polls takes a fifth of the scheduling thread's time.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -56,7 +58,6 @@ const PAUSES: RangeInclusive<usize> = 8..=1024;
 pub(super) struct Workers {
     pool: Arc<rayon::ThreadPool>,
     idling: Arc<Idling>,
-    missed: Missed,
     /// By the logarithm of the microseconds that the calling thread alone would take: whether sharing pays off depends on
     /// them.
     backoffs: [Backoff; 16],
@@ -65,7 +66,7 @@ pub(super) struct Workers {
 /// The workers between two shared decisions.
 struct Idling {
     workers: Vec<Worker>,
-    /// The number of times that work was shared, or that the workers were woken for later work.
+    /// The number of times that work was shared.
     shared: AtomicUsize,
 }
 
@@ -84,20 +85,9 @@ std::thread_local! {
     static POLLED: Arc<LastPoll> = Arc::default();
 }
 
-/// The work of decisions that follow each other and were too short to wake the workers for.
-///
-/// Only the scheduling thread uses it. Atomic because [`Workers`] is shared with the pool's threads.
-#[derive(Default)]
-struct Missed {
-    /// How long it takes the calling thread, in nanoseconds.
-    work: AtomicU64,
-    /// When work was last missed.
-    last: AtomicU64,
-}
-
 /// Exponential backoff after sharing did not pay off.
 ///
-/// Only the scheduling thread uses it, as [`Missed`].
+/// Only the scheduling thread uses it. Atomic because [`Workers`] is shared with the pool's threads.
 #[derive(Default)]
 struct Backoff {
     /// How many times work is not shared, and how many of these remain.
@@ -119,7 +109,7 @@ impl Workers {
     pub(super) fn new(pool: Arc<rayon::ThreadPool>) -> Workers {
         let workers = (0..pool.current_num_threads()).map(|_| Worker::default()).collect();
         let idling = Arc::new(Idling { workers, shared: AtomicUsize::new(0) });
-        Workers { pool, idling, missed: Missed::default(), backoffs: Default::default() }
+        Workers { pool, idling, backoffs: Default::default() }
     }
 
     fn backoff(&self, alone: Duration) -> &Backoff {
@@ -149,23 +139,6 @@ impl Worker {
         // Relaxed: see `Workers::wake`.
         self.is_awake.load(Ordering::Relaxed)
             && self.polled.get().is_some_and(|polled| polled.load(Ordering::Relaxed) >= since)
-    }
-}
-
-impl Missed {
-    /// Adds work that is too short to wake the workers for. Returns whether the work missed since the last break reaches
-    /// [`WORTH_WAKING`]; the sum then restarts at zero.
-    fn add(&self, work: Duration, now: u64) -> bool {
-        // Relaxed: see the type.
-        let break_before = now.saturating_sub(self.last.swap(now, Ordering::Relaxed));
-        let before = match break_before < nanos(AWAKE) {
-            true => self.work.load(Ordering::Relaxed),
-            false => 0,
-        };
-        let sum = before.saturating_add(nanos(work));
-        let is_enough = sum >= nanos(WORTH_WAKING);
-        self.work.store(if is_enough { 0 } else { sum }, Ordering::Relaxed);
-        is_enough
     }
 }
 
@@ -272,7 +245,7 @@ impl<'a> Threads<'a> {
     }
 
     /// Returns how many items a thread takes at a time, if several threads should share items that take this long each.
-    /// Otherwise counts down the backoff, or adds to the missed work, which may wake the workers.
+    /// Otherwise counts down the backoff.
     fn worthwhile(self, each: Duration, items: usize) -> Option<usize> {
         // A worker that waits for others executes other work of the pool, which may take long.
         let workers = self.0.filter(|workers| workers.pool.current_thread_index().is_none())?;
@@ -281,13 +254,7 @@ impl<'a> Threads<'a> {
         if !workers.backoff(alone).take_turn() {
             return None;
         }
-        if alone >= WORTH_WAKING || workers.running() > 0 {
-            return Some(range);
-        }
-        if workers.missed.add(alone, clock()) {
-            workers.wake();
-        }
-        None
+        (alone >= WORTH_WAKING || workers.running() > 0).then_some(range)
     }
 }
 
@@ -450,17 +417,6 @@ mod tests {
         let polled = [&one, &other].map(|workers| workers.idling.workers[0].polled.get().unwrap());
         assert!(Arc::ptr_eq(polled[0], polled[1]));
         assert!(!any_awake(&one) && !any_awake(&other));
-    }
-
-    #[test]
-    fn short_work_wakes_workers_once_enough_was_missed_in_a_row() {
-        let missed = Missed::default();
-        let (half, soon) = (WORTH_WAKING / 2, nanos(AWAKE) - 1);
-        assert!(!missed.add(half, soon));
-        assert!(missed.add(half, 2 * soon));
-        assert!(!missed.add(half, 3 * soon), "nothing of it is left");
-        assert!(!missed.add(half, 5 * soon), "a break was longer than workers stay awake");
-        assert!(missed.add(half, 6 * soon));
     }
 
     /// Shares items until a worker takes part.
