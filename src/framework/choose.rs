@@ -16,7 +16,7 @@
 use std::collections::HashMap;
 
 use crate::model::{Name, Pod, stable_hash_of};
-use crate::snapshot::{Chunk, Column, LANES, nth_lane};
+use crate::snapshot::{Chunk, Column, LANES, lanes, nth_lane};
 
 use super::dispatch::{self, Asked, Usage};
 use super::extender;
@@ -209,22 +209,32 @@ impl<'a> Choice<'a, '_> {
         verdict: &mut Verdict,
     ) -> Result<(), Status> {
         let PluginScores { by_kernel, asked, local, .. } = plugins;
-        let (mask, totals) = (verdict.mask, &mut verdict.totals);
+        let mask = verdict.mask;
+        let mut unscored = verdict.unscored();
+        if !dispatch::are_few(unscored) {
+            unscored = mask;
+        }
+        let totals = &mut verdict.totals;
         if scores.watch.recorder.is_some() {
-            scores.scored.add(mask);
+            scores.scored.add(unscored);
         }
         let best = match by_kernel.is_empty() {
             true => None,
             false => {
                 let usage = Usage::of(chunk);
-                dispatch::allocation_scores(usage, chunk.balance(), *asked, mask, totals)
+                let balance = chunk.balance();
+                dispatch::allocation_scores(usage, balance, *asked, mask, unscored, totals)
             }
         };
         if best.is_none() {
-            totals.fill(0);
-            self.add_local_scores(scores, by_kernel, (chunk, mask), totals)?;
+            if !by_kernel.is_empty() {
+                // The kernel may have written to any lane.
+                unscored = mask;
+            }
+            lanes(unscored).for_each(|lane| totals[lane] = 0);
+            self.add_local_scores(scores, by_kernel, (chunk, unscored), totals)?;
         }
-        self.add_local_scores(scores, local, (chunk, mask), totals)?;
+        self.add_local_scores(scores, local, (chunk, unscored), totals)?;
         match best {
             Some(best) if local.is_empty() => verdict.set_best(best),
             _ => verdict.find_best(),

@@ -10,7 +10,8 @@
     reason = "compilers vectorize one counter over several arrays of the same length"
 )]
 
-use crate::snapshot::{Chunk, Column, LANES};
+use crate::model::Generation;
+use crate::snapshot::{Chunk, Column, LANES, lanes};
 
 /// Integers from 0 to this bound, and a hundred times them, are exactly representable as doubles.
 const EXACT: i64 = 1 << 46;
@@ -184,6 +185,17 @@ dispatched! {
 }
 
 dispatched! {
+    /// Returns the lanes that were touched after `since`.
+    fn newer(touched: &Column<Generation>, since: Generation) -> u64 {
+        let mut newer = [0; LANES];
+        for at in 0..LANES {
+            newer[at] = u8::from(touched[at].0 > since.0);
+        }
+        pack::<ISA>(&newer)
+    }
+}
+
+dispatched! {
     /// Returns the lanes whose number equals `number`.
     fn same_number(numbers: &Column<u32>, number: u32) -> u64 {
         let mut same = [0; LANES];
@@ -319,17 +331,29 @@ fn quotient<const ISA: u8>(part: f64, whole: f64, reciprocal: f64) -> f64 {
 const MAX_WEIGHT: i64 = 1 << 40;
 
 dispatched! {
-    /// Returns the lanes with a free pod slot and enough free cpu and memory, in this order. A request of
+    /// Returns the lanes of `mask` with a free pod slot and enough free cpu and memory, in this order. A request of
     /// `i64::MIN` is always met.
     fn has_room(
         allowed: &Column<i64>,
         pods: &Column<u32>,
         requests: [i64; 2],
         resources: [Usage<'_>; 2],
+        mask: u64,
     ) -> u64 {
+        let [cpu, memory] = resources;
+        if are_few(mask) {
+            return lanes(mask).fold(0, |has, at| {
+                let is_enough = |request: i64, of: Usage<'_>| {
+                    request <= of.allocatable[at].saturating_sub(of.requested[at])
+                };
+                let fits = i64::from(pods[at]) < allowed[at]
+                    && is_enough(requests[0], cpu)
+                    && is_enough(requests[1], memory);
+                has | u64::from(fits) << at
+            });
+        }
         let mut has = [0; LANES];
         let mut seen = 0;
-        let [cpu, memory] = resources;
         for at in 0..LANES {
             let is_enough = |request: i64, of: Usage<'_>| {
                 u8::from(request <= of.allocatable[at].wrapping_sub(of.requested[at]))
@@ -340,16 +364,64 @@ dispatched! {
         }
         if seen < 0 {
             // A number is negative, so a difference may overflow.
-            return has_place(allowed, pods)
+            return mask
+                & has_place(allowed, pods)
                 & fits(requests[0], cpu.allocatable, cpu.requested)
                 & fits(requests[1], memory.allocatable, memory.requested);
         }
-        pack::<ISA>(&has)
+        pack::<ISA>(&has) & mask
     }
 }
 
+/// Returns whether lanes are so few that computing them one by one is faster than computing a whole chunk.
+#[inline(always)]
+pub(crate) fn are_few(mask: u64) -> bool {
+    mask.count_ones() <= 4
+}
+
+/// Returns the total of one lane, see [`allocation_scores`]. Sets bits of `seen` for each number that was read: below
+/// [`EXACT`] if all of them are.
+#[inline(always)]
+fn allocation_score<const ISA: u8>(
+    [cpu, memory]: [Usage<'_>; 2],
+    balance: &Column<u8>,
+    (least, balanced): (Asked, Asked),
+    at: usize,
+    seen: &mut i64,
+) -> i64 {
+    let mut free = |of: &Usage<'_>, pod: i64| {
+        let (whole, used) = (of.allocatable[at], of.non_zero[at].wrapping_add(pod));
+        *seen |= whole | used;
+        let whole = double(whole);
+        let part = whole - double(used);
+        // If a quotient is below an integer up to 100, so is the double nearest to it: the two are at least one unit in
+        // the last place apart.
+        let hundredfold = part.max(0.0) * 100.0;
+        let free = floor::<ISA>(quotient::<ISA>(hundredfold, whole, of.reciprocal[at]));
+        let counts = whole > 0.0;
+        (if counts & (part > 0.0) { free } else { 0.0 }, counts)
+    };
+    let (free_cpu, free_memory) = (free(&cpu, least.cpu), free(&memory, least.memory));
+    let sum = free_cpu.0 + free_memory.0;
+    let mean = if free_cpu.1 & free_memory.1 { floor::<ISA>(sum * 0.5) } else { sum };
+    let mut share = |of: &Usage<'_>, pod: i64| {
+        let (used, whole) = (of.requested[at].wrapping_add(pod), of.allocatable[at]);
+        *seen |= used | whole;
+        let share = quotient::<ISA>(double(used), double(whole), of.reciprocal[at]);
+        // Not `f64::min`: if nothing is allocatable, the share may be NaN, and is ignored below.
+        if share > 1.0 { 1.0 } else { share }
+    };
+    let deviation = ((share(&cpu, balanced.cpu) - share(&memory, balanced.memory)) * 0.5).abs();
+    let with = floor::<ISA>((1.0 - deviation) * 100.0);
+    let with = if free_cpu.1 & free_memory.1 { with } else { 100.0 };
+    // 50 + (50 + with - now) / 2, written so that no term is negative.
+    let change = floor::<ISA>((with + (150.0 - f64::from(balance[at]))) * 0.5);
+    number(mean * least.weight as f64 + change * balanced.weight as f64)
+}
+
 dispatched! {
-    /// Sets each lane's total to the weighted sum of two scores of cpu and memory, in the order of `asked`:
+    /// Sets the totals of the lanes in `unscored` to the weighted sum of two scores of cpu and memory, in the order of
+    /// `asked`, and perhaps also those of other lanes:
     ///
     /// - LeastAllocated, with both resources weighted equally: the mean of the free shares in percent, each rounded down.
     /// - BalancedAllocation: 75, plus or minus up to 25 as the pod brings the used shares closer together or further
@@ -362,52 +434,34 @@ dispatched! {
         balance: &Column<u8>,
         asked: (Asked, Asked),
         mask: u64,
+        unscored: u64,
         totals: &mut Column<i64>,
     ) -> Option<(i64, u64)> {
-        let ([cpu, memory], (least, balanced)) = (resources, asked);
-        let (mut seen, mut largest) = (0, i64::MIN);
-        let (least_weight, balanced_weight) = (least.weight as f64, balanced.weight as f64);
-        for at in 0..LANES {
-            let mut free = |of: &Usage<'_>, pod: i64| {
-                let (whole, used) = (of.allocatable[at], of.non_zero[at].wrapping_add(pod));
-                seen |= whole | used;
-                let whole = double(whole);
-                let part = whole - double(used);
-                // If a quotient is below an integer up to 100, so is the double nearest to it: the two are at least one
-                // unit in the last place apart.
-                let hundredfold = part.max(0.0) * 100.0;
-                let free = floor::<ISA>(quotient::<ISA>(hundredfold, whole, of.reciprocal[at]));
-                let counts = whole > 0.0;
-                (if counts & (part > 0.0) { free } else { 0.0 }, counts)
-            };
-            let (free_cpu, free_memory) = (free(&cpu, least.cpu), free(&memory, least.memory));
-            let sum = free_cpu.0 + free_memory.0;
-            let mean = if free_cpu.1 & free_memory.1 { floor::<ISA>(sum * 0.5) } else { sum };
-            let mut share = |of: &Usage<'_>, pod: i64| {
-                let (used, whole) = (of.requested[at].wrapping_add(pod), of.allocatable[at]);
-                seen |= used | whole;
-                let share = quotient::<ISA>(double(used), double(whole), of.reciprocal[at]);
-                // Not `f64::min`: if nothing is allocatable, the share may be NaN, and is ignored below.
-                if share > 1.0 { 1.0 } else { share }
-            };
-            let deviation = ((share(&cpu, balanced.cpu) - share(&memory, balanced.memory)) * 0.5).abs();
-            let with = floor::<ISA>((1.0 - deviation) * 100.0);
-            let with = if free_cpu.1 & free_memory.1 { with } else { 100.0 };
-            // 50 + (50 + with - now) / 2, written so that no term is negative.
-            let change = floor::<ISA>((with + (150.0 - f64::from(balance[at]))) * 0.5);
-            let total = number(mean * least_weight + change * balanced_weight);
-            totals[at] = total;
-            largest = largest.max(if mask >> at & 1 == 1 { total } else { i64::MIN });
-        }
-        let mut equal = [0; LANES];
-        for at in 0..LANES {
-            equal[at] = u8::from(totals[at] == largest);
+        let mut seen = 0;
+        if are_few(unscored) {
+            for at in lanes(unscored) {
+                totals[at] = allocation_score::<ISA>(resources, balance, asked, at, &mut seen);
+            }
+        } else {
+            for at in 0..LANES {
+                totals[at] = allocation_score::<ISA>(resources, balance, asked, at, &mut seen);
+            }
         }
         // A negative number has its highest bit set, so it fails the check, too.
         let is_exact = (seen as u64) < EXACT as u64
-            && (0..=MAX_WEIGHT).contains(&least.weight)
-            && (0..=MAX_WEIGHT).contains(&balanced.weight);
-        is_exact.then(|| (largest, pack::<ISA>(&equal) & mask))
+            && (0..=MAX_WEIGHT).contains(&asked.0.weight)
+            && (0..=MAX_WEIGHT).contains(&asked.1.weight);
+        is_exact.then(|| {
+            let mut largest = i64::MIN;
+            for at in 0..LANES {
+                largest = largest.max(if mask >> at & 1 == 1 { totals[at] } else { i64::MIN });
+            }
+            let mut equal = [0; LANES];
+            for at in 0..LANES {
+                equal[at] = u8::from(totals[at] == largest);
+            }
+            (largest, pack::<ISA>(&equal) & mask)
+        })
     }
 }
 
@@ -461,6 +515,7 @@ mod tests {
             pods in ((amount(), amount()), (amount(), amount())),
             weights in (weight(), weight()),
             mask in any::<u64>(),
+            few in prop::collection::vec(0..LANES, 0..=4),
         ) {
             let column = |of: &dyn Fn(&(Amounts, Amounts)) -> i64| -> Column<i64> { std::array::from_fn(|at| of(&lanes[at])) };
             let columns = [column(&|l| l.0.0), column(&|l| l.0.1), column(&|l| l.0.2), column(&|l| l.1.0), column(&|l| l.1.1), column(&|l| l.1.2)];
@@ -476,8 +531,8 @@ mod tests {
             });
             let asked = |(cpu, memory): (i64, i64), weight| Asked { cpu, memory, weight };
             let both = (asked(pods.0, weights.0), asked(pods.1, weights.1));
-            let mut totals = [0; LANES];
-            let best = allocation_scores([usage(0), usage(1)], &now, both, mask, &mut totals);
+            let (mut totals, usage) = ([0; LANES], [usage(0), usage(1)]);
+            let best = allocation_scores(usage, &now, both, mask, u64::MAX, &mut totals);
             let small = |used: &Column<i64>, pod: i64| used.iter().all(|n| n + pod < 1 << 46);
             let are_small = small(&columns[2], pods.0.0) && small(&columns[5], pods.0.1)
                 && small(&columns[1], pods.1.0) && small(&columns[4], pods.1.1);
@@ -500,6 +555,17 @@ mod tests {
             let most = (0..LANES).filter(in_mask).map(|at| totals[at]).max().unwrap_or(i64::MIN);
             let have = (0..LANES).filter(in_mask).filter(|at| totals[*at] == most);
             prop_assert_eq!((largest, best), (most, have.fold(0, |all, at| all | 1 << at)));
+            // Few lanes are computed alone.
+            let mut some = totals;
+            few.iter().for_each(|at| some[*at] = -1);
+            let unscored = few.iter().fold(0, |all, at| all | 1 << at);
+            let again = allocation_scores(usage, &now, both, mask, unscored, &mut some);
+            prop_assert_eq!((again, some), (Some((largest, best)), totals));
+            let others = totals.map(|total| total + 1);
+            some = others;
+            allocation_scores(usage, &now, both, mask, unscored, &mut some);
+            let is_alone = (0..LANES).all(|at| some[at] == if few.contains(&at) { totals[at] } else { others[at] });
+            prop_assert!(is_alone);
         }
 
         #[test]
@@ -522,13 +588,21 @@ mod tests {
                 reciprocal: &unused.0,
                 non_zero: &unused.1,
             };
-            let has = has_room(&allowed, &pods, [requests.0, requests.1], [usage(0), usage(1)]);
+            let has = has_room(&allowed, &pods, [requests.0, requests.1], [usage(0), usage(1)], u64::MAX);
             let one_by_one = has_place(&allowed, &pods)
                 & fits(requests.0, &columns[0], &columns[1])
                 & fits(requests.1, &columns[2], &columns[3]);
             prop_assert_eq!(has, one_by_one);
-            let nothing = has_room(&allowed, &pods, [i64::MIN; 2], [usage(0), usage(1)]);
+            let nothing = has_room(&allowed, &pods, [i64::MIN; 2], [usage(0), usage(1)], u64::MAX);
             prop_assert_eq!(nothing, has_place(&allowed, &pods));
+            for lane in 0..LANES {
+                let mask = 1 << lane | 1 << extreme.0;
+                let few = has_room(&allowed, &pods, [requests.0, requests.1], [usage(0), usage(1)], mask);
+                prop_assert_eq!(few, has & mask);
+            }
+            let most = u64::MAX >> extreme.0;
+            let some = has_room(&allowed, &pods, [requests.0, requests.1], [usage(0), usage(1)], most);
+            prop_assert_eq!(some, has & most);
         }
     }
 
@@ -598,6 +672,16 @@ mod tests {
                 assert!(!add_weighted(&mut totals, &scores, 3), "{score} at {at} of {len}");
                 scores[at] = kept;
             }
+        }
+    }
+
+    #[test]
+    fn lanes_touched_later_are_found() {
+        let touched: Column<Generation> = std::array::from_fn(|at| Generation(at as u64 % 4));
+        for since in 0..4 {
+            let expected = (0..LANES).filter(|at| *at as u64 % 4 > since);
+            let expected = expected.fold(0, |all, at| all | 1 << at);
+            assert_eq!(newer(&touched, Generation(since)), expected);
         }
     }
 

@@ -1,12 +1,13 @@
 //! A cache of the verdicts and scores of the local plugins ([`PluginInfo::local`](super::PluginInfo::local)), by pod
-//! template and chunk. An entry is valid until its chunk changes. The verdict of all filters is cached, too, and is
+//! template and chunk. An entry is valid until its chunk changes; then only the nodes that changed are judged and scored
+//! again. The verdict of all filters is cached, too, and is
 //! valid until the chunk or the version of a filter changes ([`Filter::version`](super::Filter::version)).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::{Generation, Template};
-use crate::snapshot::{Cluster, Column, LANES, PerChunk};
+use crate::snapshot::{Chunk, Cluster, Column, LANES, PerChunk};
 
 use super::by_template::ByTemplate;
 use super::dispatch;
@@ -19,12 +20,14 @@ const MAX_BYTES: usize = 4 << 20;
 pub(super) struct Verdict {
     /// The lanes that pass the local filters.
     pub(super) mask: u64,
+    /// The layout of the version in which they were computed.
+    layout: u64,
     /// The lanes that pass all filters, and the epoch in which they were computed. Epoch 0: not computed.
     all: u64,
     epoch: u64,
-    /// Whether the following fields are set.
-    pub(super) is_scored: bool,
-    /// The largest total of the lanes in `mask`, and the lanes that have it.
+    /// The lanes whose totals are stored.
+    scored: u64,
+    /// The largest total of the lanes in `mask`, and the lanes that have it, once all of these are scored.
     pub(super) largest: i64,
     pub(super) best: u64,
     /// The weighted sums of the local scores that need no normalization.
@@ -41,6 +44,11 @@ impl Verdict {
         }
     }
 
+    /// Returns the lanes of `mask` whose totals are not stored.
+    pub(super) fn unscored(&self) -> u64 {
+        self.mask & !self.scored
+    }
+
     /// Marks the totals as stored, and finds the largest one.
     pub(super) fn find_best(&mut self) {
         self.set_best(self.best_of(self.mask));
@@ -48,7 +56,7 @@ impl Verdict {
 
     /// Marks the totals as stored. `best` is the largest total of the lanes in `mask`, and the lanes that have it.
     pub(super) fn set_best(&mut self, best: (i64, u64)) {
-        self.is_scored = true;
+        self.scored = self.mask;
         (self.largest, self.best) = best;
     }
 
@@ -68,6 +76,8 @@ pub(super) struct VerdictCache {
     versions: Option<Versions>,
     /// How long the last timed chunk took to judge.
     pub(super) pace: Duration,
+    /// The layout of the version that is followed.
+    layout: u64,
 }
 
 impl VerdictCache {
@@ -75,6 +85,23 @@ impl VerdictCache {
     #[inline]
     pub(super) fn get(&self, chunk: u32, at: Generation) -> Option<&Verdict> {
         self.chunks.get(chunk, at)
+    }
+
+    /// Returns the lanes of a chunk that passed before some of its nodes changed, and the lanes of those nodes. `None` if
+    /// that is not known, or if they are not few.
+    #[inline]
+    pub(super) fn earlier(&self, chunk: u32, at: Generation, now: &Chunk) -> Option<(u64, u64)> {
+        let (since, known) = self.chunks.earlier(chunk, at)?;
+        let changed = dispatch::newer(now.generation(), since);
+        // In another layout, other nodes may be in the lanes.
+        let is_known = known.layout == self.layout && dispatch::are_few(changed);
+        is_known.then_some((known.mask, changed))
+    }
+
+    /// Prepares the cache for a version.
+    fn follow(&mut self, cluster: &Cluster) {
+        self.chunks.follow(cluster);
+        self.layout = cluster.layout();
     }
 
     /// Begins a cycle. `versions` are those of the filters that are not local, if all of them have one.
@@ -103,20 +130,24 @@ impl VerdictCache {
         }
     }
 
-    /// Stores the lanes of a chunk that pass.
-    pub(super) fn set_mask(&mut self, chunk: u32, at: Generation, mask: u64) {
+    /// Stores the lanes of a chunk that pass. `judged` are the lanes that were not taken from
+    /// [`VerdictCache::earlier`].
+    pub(super) fn set_mask(&mut self, chunk: u32, at: Generation, mask: u64, judged: u64) {
         let new = || Verdict {
             mask,
+            layout: 0,
             all: 0,
             epoch: 0,
-            is_scored: false,
+            scored: 0,
             largest: 0,
             best: 0,
             totals: [0; LANES],
         };
+        let layout = self.layout;
         let verdict = self.chunks.renew(chunk, at, new);
-        // A reused entry keeps `all` and `totals`, which `epoch` and `is_scored` mark as unset.
-        (verdict.mask, verdict.epoch, verdict.is_scored) = (mask, 0, false);
+        // A reused entry keeps `all` and `totals`, which `epoch` and `scored` mark as unset.
+        (verdict.mask, verdict.layout, verdict.epoch) = (mask, layout, 0);
+        verdict.scored &= !judged;
     }
 
     /// Returns the entries of these chunks whose masks are stored and whose totals are not. No chunk is named twice.
@@ -126,14 +157,14 @@ impl VerdictCache {
     ) -> Vec<Option<&mut Verdict>> {
         let mut all = self.chunks.get_each_mut(chunks);
         for of in &mut all {
-            of.take_if(|verdict| verdict.is_scored);
+            of.take_if(|verdict| verdict.unscored() == 0);
         }
         all
     }
 
     /// Returns the entry of a chunk if its mask is stored and its totals are not.
     pub(super) fn unscored(&mut self, chunk: u32, at: Generation) -> Option<&mut Verdict> {
-        self.chunks.get_mut(chunk, at).filter(|verdict| !verdict.is_scored)
+        self.chunks.get_mut(chunk, at).filter(|verdict| verdict.unscored() != 0)
     }
 }
 
@@ -186,7 +217,7 @@ impl Memo {
         };
         if !is_kept {
             self.uncached.chunks.forget();
-            self.uncached.chunks.follow(cluster);
+            self.uncached.follow(cluster);
             return &mut self.uncached;
         }
         self.kept((cluster, chunks), template)
@@ -212,12 +243,12 @@ impl Memo {
         if is_new {
             cache.chunks.forget();
         }
-        cache.chunks.follow(cluster);
+        cache.follow(cluster);
         // Chunks are removed together with their numbers, so most entries of such a large cache belong to chunks that
         // no longer exist.
         if cache.chunks.len() > 2 * chunks + 8 {
             cache.chunks = PerChunk::default();
-            cache.chunks.follow(cluster);
+            cache.follow(cluster);
         }
         cache
     }

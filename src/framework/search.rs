@@ -106,8 +106,10 @@ struct Job<'a> {
     of: Listed<'a>,
     /// The lanes that pass the local filters, once they have judged the chunk.
     local: Option<u64>,
-    /// Whether `local` is not cached.
-    is_new: bool,
+    /// The lanes that these filters have to judge.
+    unjudged: u64,
+    /// Those of the other lanes that pass these filters.
+    passed: u64,
     /// The lanes that pass all filters.
     judged: Result<u64, Status>,
 }
@@ -210,7 +212,7 @@ impl<'a, 'c> Search<'a, 'c> {
             let (_, lanes) = &mut found.nodes[known];
             found.feasible += usize::from(mask & !*lanes != 0);
             *lanes |= mask;
-            self.cache.set_mask(id, at, *lanes);
+            self.cache.set_mask(id, at, *lanes, u64::MAX);
         }
         // Ties are counted in this order.
         found.nodes.sort_by_key(|(of, _)| of.chunk.chunk_order());
@@ -227,13 +229,21 @@ impl<'a, 'c> Search<'a, 'c> {
 
     fn job(&self, of: Listed<'a>) -> Job<'a> {
         let local = self.cache.get(of.id, of.at).map(|known| known.mask);
-        Job { of, local, is_new: local.is_none(), judged: Ok(0) }
+        let (passed, unjudged) = match local {
+            Some(passed) => (passed, 0),
+            None => self.cache.earlier(of.id, of.at, of.chunk).unwrap_or((0, u64::MAX)),
+        };
+        Job { of, local, unjudged, passed: passed & !unjudged, judged: Ok(0) }
     }
 
     /// Judges a chunk.
     fn judge(&self, job: &mut Job<'_>) {
         let chunk = job.of.chunk;
-        let local = job.local.map_or_else(|| self.judge_locally(chunk, chunk.live()), Ok);
+        let judge = || {
+            let passed = self.judge_locally(chunk, chunk.live() & job.unjudged);
+            passed.map(|passed| passed | job.passed)
+        };
+        let local = job.local.map_or_else(judge, Ok);
         job.local = local.as_ref().ok().copied();
         job.judged = match self.is_local {
             true => local,
@@ -243,9 +253,9 @@ impl<'a, 'c> Search<'a, 'c> {
 
     /// Caches the verdict of a chunk, and returns the lanes that pass all filters.
     fn store(&mut self, job: Job<'_>) -> Result<u64, Status> {
-        let Job { of, is_new, local, judged } = job;
-        if let Some(local) = local.filter(|_| is_new) {
-            self.cache.set_mask(of.id, of.at, local);
+        let Job { of, unjudged, local, judged, .. } = job;
+        if let Some(local) = local.filter(|_| unjudged != 0) {
+            self.cache.set_mask(of.id, of.at, local, unjudged);
         }
         if let (Ok(all), false) = (&judged, self.is_local) {
             self.cache.set_all(of.id, of.at, *all);
@@ -294,9 +304,11 @@ impl<'a> Sample<'_, 'a, '_> {
     /// Judges a chunk that is not cached. Prefetches the chunks that follow, which are then probably not cached either.
     fn judge_now(&mut self, of: Listed<'a>, following: &Following<'_>) -> Result<u64, Status> {
         let search = &mut *self.search;
-        let started = (search.threads.are_several() && !self.is_timed).then(Instant::now);
         let mut job = search.job(of);
-        if job.is_new {
+        let is_new = job.unjudged == u64::MAX;
+        let is_timed = search.threads.are_several() && !self.is_timed && is_new;
+        let started = is_timed.then(Instant::now);
+        if is_new {
             search.prefetch(following);
         }
         search.judge(&mut job);

@@ -129,7 +129,14 @@ impl Score for Balance {
         let asked = Asked { cpu: self.cpu, memory: self.memory, weight: 1 };
         let by_kernel = self.kernel().and_then(|_| {
             let asked = (Asked::default(), asked);
-            dispatch::allocation_scores(Usage::of(chunk), chunk.balance(), asked, mask, scores)
+            dispatch::allocation_scores(
+                Usage::of(chunk),
+                chunk.balance(),
+                asked,
+                mask,
+                mask,
+                scores,
+            )
         });
         if by_kernel.is_none() {
             each_lane(mask, |at| {

@@ -318,7 +318,7 @@ impl Filter for Room<'_> {
     fn filter_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
         if let Some(requests) = self.kernel_requests() {
             let (allowed, pods) = (chunk.allowed_pods(), chunk.pods());
-            return Ok(mask & dispatch::has_room(allowed, pods, requests, Usage::of(chunk)));
+            return Ok(dispatch::has_room(allowed, pods, requests, Usage::of(chunk), mask));
         }
         let mut passed = mask;
         self.each_need(chunk, |_, fits| {
@@ -462,7 +462,14 @@ impl Score for LeastAllocated {
         let asked = Asked { cpu: self.cpu, memory: self.memory, weight: 1 };
         let by_kernel = self.kernel().and_then(|_| {
             let asked = (asked, Asked::default());
-            dispatch::allocation_scores(Usage::of(chunk), chunk.balance(), asked, mask, scores)
+            dispatch::allocation_scores(
+                Usage::of(chunk),
+                chunk.balance(),
+                asked,
+                mask,
+                mask,
+                scores,
+            )
         });
         if by_kernel.is_none() {
             each_lane(mask, |at| {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::model::{EventError, Name, Node, Pod, PodDisruptionBudget};
+use crate::model::{EventError, Name, Node, Pod, PodDisruptionBudget, Template};
 use crate::snapshot::{Cluster, PodInfo};
 
 use super::WhatIf;
@@ -122,10 +122,9 @@ impl Drained {
     }
 }
 
-/// Returns why the pod would stay on its node, disregarding disruption budgets.
+/// Returns why a pod of this template would stay on its node, disregarding disruption budgets.
 #[must_use]
-pub fn stays(pod: &PodInfo<'_>, options: DrainOptions) -> Option<Stays> {
-    let template = pod.template();
+pub fn stays(template: &Template, options: DrainOptions) -> Option<Stays> {
     let controller = template.controller();
     match controller.map(|owner| &*owner.kind) {
         Some("DaemonSet") => Some(Stays::DaemonSet),
@@ -164,8 +163,8 @@ impl WhatIf {
                     ended.push(pod.uid());
                     continue;
                 }
-                let why =
-                    stays(&pod, options).or_else(|| budgets.charge(&pod).err().map(Stays::Budget));
+                let why = stays(pod.template(), options)
+                    .or_else(|| budgets.charge(&pod).err().map(Stays::Budget));
                 match why {
                     Some(why) => drained.stays.push((pod.to_pod(), why)),
                     None => going.push(pod.to_pod()),

@@ -142,6 +142,15 @@ impl<T> PerChunk<T> {
         (*known == at).then_some(value)
     }
 
+    /// Returns the value of a chunk that was computed before the generation `at`, with the generation that had last
+    /// changed the chunk then. O(1).
+    #[inline]
+    pub(crate) fn earlier(&self, chunk: u32, at: Generation) -> Option<(Generation, &T)> {
+        let (known, value) = &self.values[self.place(chunk)?];
+        // An outdated value has the greatest generation.
+        (*known < at).then_some((*known, value))
+    }
+
     /// Like [`PerChunk::get`], for the caller to update.
     #[inline]
     pub(crate) fn get_mut(&mut self, chunk: u32, at: Generation) -> Option<&mut T> {
@@ -251,6 +260,9 @@ mod tests {
         *values.renew(3, Generation(7), || "") = "third";
         assert_eq!(values.get(3, Generation(7)), Some(&"third"));
         assert_eq!((values.get(3, Generation(8)), values.get(2, Generation(7))), (None, None));
+        let earlier = |at| values.earlier(3, Generation(at));
+        assert_eq!([earlier(7), earlier(6)], [None; 2]);
+        assert_eq!(earlier(8), Some((Generation(7), &"third")));
         assert_eq!(*values.renew(3, Generation(8), || "new"), "third");
         assert_eq!((values.follow(writer.cluster()), values.len()), (Followed::All, 1));
         assert_eq!(values.follow(&writer.cluster().fork()), Followed::Nothing);
@@ -296,7 +308,7 @@ mod tests {
         values.follow(writer.cluster());
         values.renew(1, next, || "the writer's");
         assert_eq!(values.follow(&old), Followed::Until(old.generation(), vec![1]));
-        assert_eq!(values.get(1, next), None);
+        assert_eq!((values.get(1, next), values.earlier(1, next.next())), (None, None));
     }
 
     #[test]

@@ -22,28 +22,30 @@ const FEW: usize = 30;
 /// Twice as many pods as it takes to examine all nodes.
 const WARM: usize = 20;
 
-/// The number of calls.
+/// The number of calls, and of nodes that were asked about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Calls {
     pre_filter: u64,
     filter_chunk: u64,
     pre_score: u64,
     score_chunk: u64,
+    filtered: u64,
+    scored: u64,
 }
 
 /// A local plugin that counts its calls. It rejects the nodes for pods in the namespace `no`.
 #[derive(Clone, Default)]
-struct Counter(Arc<[AtomicU64; 4]>);
+struct Counter(Arc<[AtomicU64; 6]>);
 
 impl Counter {
-    fn count(&self, at: usize) {
-        self.0[at].fetch_add(1, Ordering::Relaxed);
+    fn count(&self, at: usize, n: u32) {
+        self.0[at].fetch_add(n.into(), Ordering::Relaxed);
     }
 
     fn take(&self) -> Calls {
-        let [pre_filter, filter_chunk, pre_score, score_chunk] =
-            [0, 1, 2, 3].map(|at: usize| self.0[at].swap(0, Ordering::Relaxed));
-        Calls { pre_filter, filter_chunk, pre_score, score_chunk }
+        let [pre_filter, filter_chunk, pre_score, score_chunk, filtered, scored] =
+            [0, 1, 2, 3, 4, 5].map(|at: usize| self.0[at].swap(0, Ordering::Relaxed));
+        Calls { pre_filter, filter_chunk, pre_score, score_chunk, filtered, scored }
     }
 }
 
@@ -55,7 +57,7 @@ impl Plugin for Counter {
     }
 
     fn pre_filter<'a>(&'a self, cycle: Cycle<'a>) -> Result<PreFilter<'a>, Status> {
-        self.count(0);
+        self.count(0, 1);
         Ok(PreFilter::Filter(Box::new(Counting { counter: self, pod: cycle.pod })))
     }
 
@@ -64,7 +66,7 @@ impl Plugin for Counter {
         cycle: Cycle<'a>,
         _: &'a Feasible<'a>,
     ) -> Result<PreScore<'a>, Status> {
-        self.count(2);
+        self.count(2, 1);
         Ok(PreScore::Score(Box::new(Counting { counter: self, pod: cycle.pod })))
     }
 }
@@ -81,7 +83,8 @@ impl Filter for Counting<'_> {
     }
 
     fn filter_chunk(&self, _: &Cluster, _: &Chunk, mask: u64) -> Result<u64, Status> {
-        self.counter.count(1);
+        self.counter.count(1, 1);
+        self.counter.count(4, mask.count_ones());
         Ok(if &**self.pod.namespace() == "no" { 0 } else { mask })
     }
 }
@@ -95,10 +98,11 @@ impl Score for Counting<'_> {
         &self,
         _: &Cluster,
         _: &Chunk,
-        _: u64,
+        mask: u64,
         _: &mut Column<i64>,
     ) -> Result<(), Status> {
-        self.counter.count(3);
+        self.counter.count(3, 1);
+        self.counter.count(5, mask.count_ones());
         Ok(())
     }
 }
@@ -159,8 +163,14 @@ fn expect_one_chunk_per_placement(placed: usize, calls: Calls) {
     assert!(calls.filter_chunk <= most && calls.score_chunk <= most, "{calls:?}, limit {most}");
 }
 
+/// In a chunk that has changed, plugins are asked only about the nodes that have.
+fn expect_one_node_per_placement(placed: usize, calls: Calls) {
+    let most = (placed + WARM) as u64;
+    assert!(calls.filtered <= most && calls.scored <= most, "{calls:?}, limit {most}");
+}
+
 #[test]
-fn cycles_ask_local_plugins_once_about_each_changed_chunk() {
+fn cycles_ask_local_plugins_once_about_each_changed_node() {
     let mut bench = Bench::new();
     let template = pod("p").cpu(100).memory(1 << 28).build();
     bench.warm_up(&template);
@@ -170,6 +180,7 @@ fn cycles_ask_local_plugins_once_about_each_changed_chunk() {
     let calls = bench.counter.take();
     assert_eq!((calls.pre_filter, calls.pre_score), (200, 200));
     expect_one_chunk_per_placement(200, calls);
+    expect_one_node_per_placement(200, calls);
 }
 
 #[test]
@@ -186,6 +197,7 @@ fn a_batch_of_one_template_is_prepared_once() {
     let calls = bench.counter.take();
     assert_eq!((calls.pre_filter, calls.pre_score), (10, 10));
     expect_one_chunk_per_placement(500, calls);
+    expect_one_node_per_placement(500, calls);
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! The evictions after which the pod would fit, regardless of the victims' priorities, and the pods whose end it waits
 //! for.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Instant;
 
-use portolan::cache::{Cluster, NodeInfo, PodInfo};
-use portolan::model::Pod;
+use portolan::cache::{Cluster, NodeInfo};
+use portolan::model::{Pod, Template};
 use portolan::plugin::preemption::DryRun;
 use portolan::plugin::{Cycle, CycleState};
 use portolan::scheduler::drain::{self, Budgets, DrainOptions, Stays};
@@ -34,8 +37,7 @@ struct Victims {
 
 impl Victims {
     fn of(cluster: &Cluster, pods: Vec<Pod>, budgets: Budgets) -> Victims {
-        let (terminating, pods): (Vec<Pod>, Vec<Pod>) =
-            pods.into_iter().partition(|pod| pod.deletion_time.is_some());
+        let (terminating, pods): (Vec<Pod>, Vec<Pod>) = pods.into_iter().partition(ends);
         let objections = objections(cluster, &pods, budgets);
         Victims { pods, terminating, objections }
     }
@@ -87,7 +89,12 @@ pub(super) fn change(
     let dry_run = DryRun::new(cycle, &filters);
     let budgets = Budgets::of(trial.cluster);
     let own = trial.scales.scaled(&trial.pod.template);
-    let is_victim = |pod: PodInfo<'_>| is_victim(trial, own.as_ref(), &pod);
+    let known: RefCell<HashMap<*const Template, bool>> = RefCell::default();
+    let is_victim = |template: &Arc<Template>| {
+        let mut known = known.borrow_mut();
+        let is_victim = || is_victim(trial, own.as_ref(), template);
+        *known.entry(Arc::as_ptr(template)).or_insert_with(is_victim)
+    };
     let mut is_complete = true;
     let mut best: Option<(Victims, Candidate<'_>)> = None;
     let is_better = |best: Option<&(Victims, Candidate<'_>)>, cost, rank| {
@@ -105,12 +112,17 @@ pub(super) fn change(
             break;
         }
         let Ok(found) = dry_run.on(node) else { continue };
-        let of = |pod: &Pod| trial.cluster.pod(&pod.uid);
-        let pods = match found.victims.iter().all(|pod| of(pod).is_some_and(is_victim)) {
+        let pods = match found.victims.iter().all(|pod| ends(pod) || is_victim(&pod.template)) {
             true => Some(found.victims),
-            false => victims(trial, node, is_victim),
+            false => victims(trial, node, |pod| ends(pod) || is_victim(&pod.template)),
         };
         let Some(pods) = pods else { continue };
+        let leaving = pods.iter().filter(|pod| !ends(pod)).count();
+        let are_too_many =
+            |(best, _): &(Victims, _)| best.objections.is_empty() && best.pods.len() < leaving;
+        if best.as_ref().is_some_and(are_too_many) {
+            continue;
+        }
         let victims = Victims::of(trial.cluster, pods, budgets.clone());
         let all = || victims.pods.iter().chain(&victims.terminating);
         if is_better(best.as_ref(), victims.cost(), rank) && fits_without(trial, node, all()) {
@@ -153,42 +165,42 @@ fn least_victims(trial: Trial<'_>, rejection: &Rejection<'_>) -> Option<usize> {
 
 /// The end of the pods that are terminating on the node, if the pod fits after it.
 fn wait(trial: Trial<'_>, node: NodeInfo<'_>) -> Option<Change> {
-    let is_terminating = |pod: PodInfo<'_>| pod.deletion_time().is_some();
-    node.pods().find(|pod| is_terminating(*pod))?;
-    let terminating = victims(trial, node, is_terminating)?;
+    node.pods().find(|pod| pod.deletion_time().is_some())?;
+    let terminating = victims(trial, node, ends)?;
     let node = node.name().clone();
     try_edits(trial, vec![Edit::Evict { node, pods: Vec::new(), terminating }])
 }
 
-/// Whether the eviction of a pod makes place: pods of daemon sets return, and mirror pods stay. A replica of the pod's
-/// own controller would only take its turn.
-fn is_victim(trial: Trial<'_>, own: Option<&Scaled>, pod: &PodInfo<'_>) -> bool {
-    let is_sibling = own.is_some() && trial.scales.scaled(pod.template()).as_ref() == own;
-    let stays = matches!(stays(pod), Some(Stays::DaemonSet | Stays::Mirror));
-    pod.deletion_time().is_some() || !(stays || is_sibling)
+/// Whether the pod is terminating.
+fn ends(pod: &Pod) -> bool {
+    pod.deletion_time.is_some()
 }
 
-fn stays(pod: &PodInfo<'_>) -> Option<Stays> {
-    drain::stays(pod, DrainOptions::default())
+/// Whether the eviction of a pod makes place: pods of daemon sets return, and mirror pods stay. A replica of the pod's
+/// own controller would only take its turn.
+fn is_victim(trial: Trial<'_>, own: Option<&Scaled>, template: &Template) -> bool {
+    let is_sibling = own.is_some() && trial.scales.scaled(template).as_ref() == own;
+    let stays = matches!(stays(template), Some(Stays::DaemonSet | Stays::Mirror));
+    !(stays || is_sibling)
+}
+
+fn stays(template: &Template) -> Option<Stays> {
+    drain::stays(template, DrainOptions::default())
 }
 
 /// The objections to the evictions that `kubectl drain` would raise.
 fn objections(cluster: &Cluster, victims: &[Pod], mut budgets: Budgets) -> Vec<String> {
     let mut objections = Vec::new();
     for victim in victims {
-        let Some(pod) = cluster.pod(&victim.uid) else { continue };
-        let name = victim.key();
-        match stays(&pod) {
-            Some(Stays::Bare) => {
-                objections.push(format!("{name} has no controller: nothing recreates it"));
-            }
-            Some(Stays::LocalStorage) => {
-                objections.push(format!("{name} has local storage, which is lost"));
-            }
+        let mut object = |why: &str| objections.push(format!("{}{why}", victim.key()));
+        match stays(&victim.template) {
+            Some(Stays::Bare) => object(" has no controller: nothing recreates it"),
+            Some(Stays::LocalStorage) => object(" has local storage, which is lost"),
             _ => {}
         }
-        if let Err(budget) = budgets.charge(&pod) {
-            objections.push(format!("{name}: disruption budget {budget} allows no eviction now"));
+        let charged = cluster.pod(&victim.uid).map(|pod| budgets.charge(&pod));
+        if let Some(Err(budget)) = charged {
+            object(&format!(": disruption budget {budget} allows no eviction now"));
         }
     }
     objections
@@ -208,13 +220,12 @@ fn fits_without<'p>(
 fn victims(
     trial: Trial<'_>,
     node: NodeInfo<'_>,
-    is_candidate: impl Fn(PodInfo<'_>) -> bool,
+    is_candidate: impl Fn(&Pod) -> bool,
 ) -> Option<Vec<Pod>> {
-    let candidates = node.pods().filter(|pod| is_candidate(*pod));
-    let mut pods: Vec<Pod> = candidates.map(|pod| pod.to_pod()).collect();
+    let mut pods: Vec<Pod> = node.pods().map(|pod| pod.to_pod()).filter(is_candidate).collect();
     pods.sort_by_key(|pod| {
         let priority = std::cmp::Reverse(pod.template.priority);
-        (pod.deletion_time.is_some(), priority, pod.start_time)
+        (ends(pod), priority, pod.start_time)
     });
     let mut fork = without_pods(trial.cluster, &pods)?;
     if !(Trial { cluster: &fork, ..trial }).fits_on(node.name()) {

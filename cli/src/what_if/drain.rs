@@ -232,7 +232,7 @@ impl<'c> Drains<'c> {
         pods.sort_by(|a, b| (a.namespace(), a.name()).cmp(&(b.namespace(), b.name())));
         let mut taken = HashMap::new();
         for info in pods {
-            match drain::stays(&info, self.options) {
+            match drain::stays(info.template(), self.options) {
                 Some(why) if why.is_in_the_way() => blocked.push((info.to_pod(), why)),
                 Some(_) => {}
                 None => match self.limits.evict(&info, cluster, record, &mut taken) {
@@ -251,7 +251,7 @@ impl<'c> Drains<'c> {
 
     fn note_kinds(&mut self, cluster: &Cluster, node: &Name) {
         for pod in cluster.node(node).iter().flat_map(|info| info.pods()) {
-            let stays = drain::stays(&pod, DrainOptions::default());
+            let stays = drain::stays(pod.template(), DrainOptions::default());
             self.met[0] |= stays == Some(Stays::DaemonSet);
             self.met[1] |= stays == Some(Stays::Bare);
             let goes = !matches!(stays, Some(Stays::DaemonSet | Stays::Mirror));

@@ -165,7 +165,7 @@ impl Demand {
             for pod in info.pods() {
                 let template = pod.template();
                 let needs = amounts(&template.resources.placed, 1);
-                if drain::stays(&pod, all).is_some() {
+                if drain::stays(template, all).is_some() {
                     free.iter_mut().zip(&needs).for_each(|(free, needs)| *free -= needs);
                     continue;
                 }

@@ -189,7 +189,7 @@ fn candidates(
         let mut pods = Vec::new();
         for info in info.pods() {
             let pod = info.to_pod();
-            let why = match drain::stays(&info, options) {
+            let why = match drain::stays(info.template(), options) {
                 Some(Stays::DaemonSet | Stays::Mirror) => continue,
                 Some(why) => Some(why.to_string()),
                 None if !record.is_scheduled(&pod) => {
@@ -305,10 +305,9 @@ impl Search<'_> {
     ) -> Result<(), String> {
         let name = &self.nodes[at].node.name;
         let pods = fork.node(name).into_iter().flat_map(|info| info.pods());
-        let movable = |it: &portolan::cache::PodInfo<'_>| {
-            let stays = drain::stays(it, DrainOptions { force: true, delete_local_data: true });
-            stays.is_none()
-        };
+        let options = DrainOptions { force: true, delete_local_data: true };
+        let movable =
+            |it: &portolan::cache::PodInfo<'_>| drain::stays(it.template(), options).is_none();
         // The node may have received pods from others while it was open.
         let mut pods: Vec<Pod> = pods.filter(movable).map(|info| info.to_pod()).collect();
         pods.sort_by_cached_key(|pod| self.demand.rank(pod));
