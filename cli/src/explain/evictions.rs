@@ -111,18 +111,24 @@ pub(super) fn change(
             is_complete = false;
             break;
         }
-        let Ok(found) = dry_run.on(node) else { continue };
-        let pods = match found.victims.iter().all(|pod| ends(pod) || is_victim(&pod.template)) {
-            true => Some(found.victims),
-            false => victims(trial, node, |pod| ends(pod) || is_victim(&pod.template)),
+        let Ok(found) = dry_run.victims_on(node) else { continue };
+        let leaving = found.iter().filter(|pod| pod.deletion_time().is_none());
+        let pods: Vec<Pod> = match leaving.clone().all(|pod| is_victim(pod.template())) {
+            true => {
+                // Without objections, the cost is the least possible.
+                let priorities = leaving.clone().map(|pod| i64::from(pod.template().priority));
+                let cost = (0, leaving.clone().count(), priorities.sum());
+                if !is_better(best.as_ref(), cost, rank) {
+                    continue;
+                }
+                found.iter().map(|pod| pod.to_pod()).collect()
+            }
+            false => {
+                let is_candidate = |pod: &Pod| ends(pod) || is_victim(&pod.template);
+                let Some(pods) = victims(trial, node, is_candidate) else { continue };
+                pods
+            }
         };
-        let Some(pods) = pods else { continue };
-        let leaving = pods.iter().filter(|pod| !ends(pod)).count();
-        let are_too_many =
-            |(best, _): &(Victims, _)| best.objections.is_empty() && best.pods.len() < leaving;
-        if best.as_ref().is_some_and(are_too_many) {
-            continue;
-        }
         let victims = Victims::of(trial.cluster, pods, budgets.clone());
         let all = || victims.pods.iter().chain(&victims.terminating);
         if is_better(best.as_ref(), victims.cost(), rank) && fits_without(trial, node, all()) {

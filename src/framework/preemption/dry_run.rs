@@ -169,6 +169,16 @@ impl<'a> DryRun<'a> {
         self.find(node).map(Found::into_candidate)
     }
 
+    /// Returns the victims of [`DryRun::on`], without copying them.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`DryRun::on`].
+    pub fn victims_on<'n>(&self, node: NodeInfo<'n>) -> Result<Vec<PodInfo<'n>>, Status> {
+        let Found { lower, victims, .. } = self.find(node)?;
+        Ok(victims.into_iter().map(|at| lower.pod(at)).collect())
+    }
+
     /// Like [`DryRun::on`], without copying the victims.
     pub(crate) fn find<'n>(&self, node: NodeInfo<'n>) -> Result<Found<'n>, Status> {
         self.find_or(node, |sums, freed| sums.without(node, freed)).map_err(|failed| match failed {
