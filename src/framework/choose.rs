@@ -173,7 +173,7 @@ impl<'a> Choice<'a, '_> {
         }
     }
 
-    /// Scores the chunks whose local totals are not cached, on all lanes that pass the local filters.
+    /// Computes the local totals that are not cached, of all lanes that pass the local filters.
     fn update_local_totals(
         &self,
         scores: &Scores<'_>,
@@ -200,7 +200,7 @@ impl<'a> Choice<'a, '_> {
         scored
     }
 
-    /// Computes the local totals of a chunk.
+    /// Computes the local totals of a chunk that are not stored.
     fn score_locally(
         &self,
         scores: &Scores<'_>,
@@ -209,40 +209,23 @@ impl<'a> Choice<'a, '_> {
         verdict: &mut Verdict,
     ) -> Result<(), Status> {
         let PluginScores { by_kernel, asked, local, .. } = plugins;
-        let mask = verdict.mask;
-        let mut unscored = verdict.unscored();
-        if !dispatch::are_few(unscored) {
-            unscored = mask;
-        }
-        let totals = &mut verdict.totals;
+        let unscored = verdict.begin_scoring();
         if scores.watch.recorder.is_some() {
             scores.scored.add(unscored);
         }
-        let best = match by_kernel.is_empty() {
-            true => None,
-            false => {
-                let usage = Usage::of(chunk);
-                let balance = chunk.balance();
-                dispatch::allocation_scores(usage, balance, *asked, mask, unscored, totals)
-            }
-        };
-        if best.is_none() {
-            if !by_kernel.is_empty() {
-                // The kernel may have written to any lane.
-                unscored = mask;
-            }
+        let (usage, balance, totals) = (Usage::of(chunk), chunk.balance(), &mut verdict.totals);
+        let is_done = !by_kernel.is_empty()
+            && dispatch::allocation_scores(usage, balance, *asked, unscored, totals);
+        if !is_done {
             lanes(unscored).for_each(|lane| totals[lane] = 0);
             self.add_local_scores(scores, by_kernel, (chunk, unscored), totals)?;
         }
         self.add_local_scores(scores, local, (chunk, unscored), totals)?;
-        match best {
-            Some(best) if local.is_empty() => verdict.set_best(best),
-            _ => verdict.find_best(),
-        }
+        verdict.find_best();
         Ok(())
     }
 
-    /// Adds the weighted local scores of a chunk's lanes to the totals.
+    /// Adds the weighted local scores of these lanes to their totals.
     fn add_local_scores(
         &self,
         scores: &Scores<'_>,
@@ -261,7 +244,7 @@ impl<'a> Choice<'a, '_> {
                     score.score_chunk(self.cycle.cluster, chunk, mask, &mut column)
                 });
                 scored.map_err(|status| scorer.failed(status))?;
-                scorer.add_weighted_lanes(&column, mask, totals)?;
+                scorer.add_weighted_lanes(&mut column, mask, totals)?;
             }
             Ok(())
         })

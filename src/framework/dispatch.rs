@@ -331,29 +331,17 @@ fn quotient<const ISA: u8>(part: f64, whole: f64, reciprocal: f64) -> f64 {
 const MAX_WEIGHT: i64 = 1 << 40;
 
 dispatched! {
-    /// Returns the lanes of `mask` with a free pod slot and enough free cpu and memory, in this order. A request of
+    /// Returns the lanes with a free pod slot and enough free cpu and memory, in this order. A request of
     /// `i64::MIN` is always met.
     fn has_room(
         allowed: &Column<i64>,
         pods: &Column<u32>,
         requests: [i64; 2],
         resources: [Usage<'_>; 2],
-        mask: u64,
     ) -> u64 {
-        let [cpu, memory] = resources;
-        if are_few(mask) {
-            return lanes(mask).fold(0, |has, at| {
-                let is_enough = |request: i64, of: Usage<'_>| {
-                    request <= of.allocatable[at].saturating_sub(of.requested[at])
-                };
-                let fits = i64::from(pods[at]) < allowed[at]
-                    && is_enough(requests[0], cpu)
-                    && is_enough(requests[1], memory);
-                has | u64::from(fits) << at
-            });
-        }
         let mut has = [0; LANES];
         let mut seen = 0;
+        let [cpu, memory] = resources;
         for at in 0..LANES {
             let is_enough = |request: i64, of: Usage<'_>| {
                 u8::from(request <= of.allocatable[at].wrapping_sub(of.requested[at]))
@@ -364,23 +352,22 @@ dispatched! {
         }
         if seen < 0 {
             // A number is negative, so a difference may overflow.
-            return mask
-                & has_place(allowed, pods)
+            return has_place(allowed, pods)
                 & fits(requests[0], cpu.allocatable, cpu.requested)
                 & fits(requests[1], memory.allocatable, memory.requested);
         }
-        pack::<ISA>(&has) & mask
+        pack::<ISA>(&has)
     }
 }
 
-/// Returns whether lanes are so few that computing them one by one is faster than computing a whole chunk.
+/// Returns whether there are so few lanes that computing each is faster than computing the whole chunk.
 #[inline(always)]
 pub(crate) fn are_few(mask: u64) -> bool {
     mask.count_ones() <= 4
 }
 
-/// Returns the total of one lane, see [`allocation_scores`]. Sets bits of `seen` for each number that was read: below
-/// [`EXACT`] if all of them are.
+/// Returns the total of one lane, see [`allocation_scores`]. Combines all numbers that it reads into `seen` by OR: `seen`
+/// is from 0 to below [`EXACT`] if and only if each number is.
 #[inline(always)]
 fn allocation_score<const ISA: u8>(
     [cpu, memory]: [Usage<'_>; 2],
@@ -421,22 +408,20 @@ fn allocation_score<const ISA: u8>(
 
 dispatched! {
     /// Sets the totals of the lanes in `unscored` to the weighted sum of two scores of cpu and memory, in the order of
-    /// `asked`, and perhaps also those of other lanes:
+    /// `asked`. If these are not [few](are_few), the other lanes are overwritten, too.
     ///
     /// - LeastAllocated, with both resources weighted equally: the mean of the free shares in percent, each rounded down.
     /// - BalancedAllocation: 75, plus or minus up to 25 as the pod brings the used shares closer together or further
     ///   apart. `balance` is the current balance in percent.
     ///
-    /// Returns the largest total of the lanes in `mask` and the lanes that have it, or `None` if a number is too
-    /// large for this kernel; the contents of `totals` are then unspecified.
+    /// Returns whether all numbers are small enough for this kernel. Otherwise the totals that it wrote are unspecified.
     fn allocation_scores(
         resources: [Usage<'_>; 2],
         balance: &Column<u8>,
         asked: (Asked, Asked),
-        mask: u64,
         unscored: u64,
         totals: &mut Column<i64>,
-    ) -> Option<(i64, u64)> {
+    ) -> bool {
         let mut seen = 0;
         if are_few(unscored) {
             for at in lanes(unscored) {
@@ -448,20 +433,9 @@ dispatched! {
             }
         }
         // A negative number has its highest bit set, so it fails the check, too.
-        let is_exact = (seen as u64) < EXACT as u64
+        (seen as u64) < EXACT as u64
             && (0..=MAX_WEIGHT).contains(&asked.0.weight)
-            && (0..=MAX_WEIGHT).contains(&asked.1.weight);
-        is_exact.then(|| {
-            let mut largest = i64::MIN;
-            for at in 0..LANES {
-                largest = largest.max(if mask >> at & 1 == 1 { totals[at] } else { i64::MIN });
-            }
-            let mut equal = [0; LANES];
-            for at in 0..LANES {
-                equal[at] = u8::from(totals[at] == largest);
-            }
-            (largest, pack::<ISA>(&equal) & mask)
-        })
+            && (0..=MAX_WEIGHT).contains(&asked.1.weight)
     }
 }
 
@@ -532,13 +506,15 @@ mod tests {
             let asked = |(cpu, memory): (i64, i64), weight| Asked { cpu, memory, weight };
             let both = (asked(pods.0, weights.0), asked(pods.1, weights.1));
             let (mut totals, usage) = ([0; LANES], [usage(0), usage(1)]);
-            let best = allocation_scores(usage, &now, both, mask, u64::MAX, &mut totals);
+            let is_done = allocation_scores(usage, &now, both, u64::MAX, &mut totals);
             let small = |used: &Column<i64>, pod: i64| used.iter().all(|n| n + pod < 1 << 46);
             let are_small = small(&columns[2], pods.0.0) && small(&columns[5], pods.0.1)
                 && small(&columns[1], pods.1.0) && small(&columns[4], pods.1.1);
             let is_exact = are_small && weights.0.max(weights.1) <= MAX_WEIGHT;
-            prop_assert_eq!(best.is_some(), is_exact);
-            let Some((largest, best)) = best else { return Ok(()) };
+            prop_assert_eq!(is_done, is_exact);
+            if !is_done {
+                return Ok(());
+            }
             for at in 0..LANES {
                 let least = least(
                     (columns[0][at], columns[2][at] + pods.0.0),
@@ -554,18 +530,14 @@ mod tests {
             let in_mask = |at: &usize| mask >> at & 1 == 1;
             let most = (0..LANES).filter(in_mask).map(|at| totals[at]).max().unwrap_or(i64::MIN);
             let have = (0..LANES).filter(in_mask).filter(|at| totals[*at] == most);
-            prop_assert_eq!((largest, best), (most, have.fold(0, |all, at| all | 1 << at)));
+            let best = have.fold(0, |all, at| all | 1 << at);
+            prop_assert_eq!((largest(&totals, mask), equal(&totals, most) & mask), (most, best));
             // Few lanes are computed alone.
-            let mut some = totals;
-            few.iter().for_each(|at| some[*at] = -1);
+            let mut some = [-1; LANES];
             let unscored = few.iter().fold(0, |all, at| all | 1 << at);
-            let again = allocation_scores(usage, &now, both, mask, unscored, &mut some);
-            prop_assert_eq!((again, some), (Some((largest, best)), totals));
-            let others = totals.map(|total| total + 1);
-            some = others;
-            allocation_scores(usage, &now, both, mask, unscored, &mut some);
-            let is_alone = (0..LANES).all(|at| some[at] == if few.contains(&at) { totals[at] } else { others[at] });
-            prop_assert!(is_alone);
+            prop_assert!(allocation_scores(usage, &now, both, unscored, &mut some));
+            let alone: Column<i64> = std::array::from_fn(|at| if few.contains(&at) { totals[at] } else { -1 });
+            prop_assert_eq!(some, alone);
         }
 
         #[test]
@@ -588,21 +560,13 @@ mod tests {
                 reciprocal: &unused.0,
                 non_zero: &unused.1,
             };
-            let has = has_room(&allowed, &pods, [requests.0, requests.1], [usage(0), usage(1)], u64::MAX);
+            let has = has_room(&allowed, &pods, [requests.0, requests.1], [usage(0), usage(1)]);
             let one_by_one = has_place(&allowed, &pods)
                 & fits(requests.0, &columns[0], &columns[1])
                 & fits(requests.1, &columns[2], &columns[3]);
             prop_assert_eq!(has, one_by_one);
-            let nothing = has_room(&allowed, &pods, [i64::MIN; 2], [usage(0), usage(1)], u64::MAX);
+            let nothing = has_room(&allowed, &pods, [i64::MIN; 2], [usage(0), usage(1)]);
             prop_assert_eq!(nothing, has_place(&allowed, &pods));
-            for lane in 0..LANES {
-                let mask = 1 << lane | 1 << extreme.0;
-                let few = has_room(&allowed, &pods, [requests.0, requests.1], [usage(0), usage(1)], mask);
-                prop_assert_eq!(few, has & mask);
-            }
-            let most = u64::MAX >> extreme.0;
-            let some = has_room(&allowed, &pods, [requests.0, requests.1], [usage(0), usage(1)], most);
-            prop_assert_eq!(some, has & most);
         }
     }
 

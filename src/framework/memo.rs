@@ -1,6 +1,6 @@
 //! A cache of the verdicts and scores of the local plugins ([`PluginInfo::local`](super::PluginInfo::local)), by pod
-//! template and chunk. An entry is valid until its chunk changes; then only the nodes that changed are judged and scored
-//! again. The verdict of all filters is cached, too, and is
+//! template and chunk. An entry is valid until its chunk changes. If few of its nodes changed, only these are judged and
+//! scored again. The verdict of all filters is cached, too, and is
 //! valid until the chunk or the version of a filter changes ([`Filter::version`](super::Filter::version)).
 
 use std::sync::Arc;
@@ -20,16 +20,17 @@ const MAX_BYTES: usize = 4 << 20;
 pub(super) struct Verdict {
     /// The lanes that pass the local filters.
     pub(super) mask: u64,
-    /// The layout of the version in which they were computed.
+    /// The [layout](Cluster::layout) for which `mask` was computed.
     layout: u64,
     /// The lanes that pass all filters, and the epoch in which they were computed. Epoch 0: not computed.
     all: u64,
     epoch: u64,
     /// The lanes whose totals are stored.
     scored: u64,
-    /// The largest total of the lanes in `mask`, and the lanes that have it, once all of these are scored.
-    pub(super) largest: i64,
-    pub(super) best: u64,
+    /// The largest total of the lanes that were in `mask` when they were last scored, and the lanes that have it. Some may
+    /// have left `mask` since.
+    largest: i64,
+    best: u64,
     /// The weighted sums of the local scores that need no normalization.
     pub(super) totals: Column<i64>,
 }
@@ -37,7 +38,7 @@ pub(super) struct Verdict {
 impl Verdict {
     /// Returns the largest total of the lanes in `mask`, and the lanes that have it.
     pub(super) fn best_among(&self, mask: u64) -> (i64, u64) {
-        // The stored maximum covers more lanes if not all nodes were examined.
+        // The stored maximum covers more lanes if not all nodes were examined, or if some have been rejected since.
         match self.best & mask {
             0 => self.best_of(mask),
             best => (self.largest, best),
@@ -45,19 +46,23 @@ impl Verdict {
     }
 
     /// Returns the lanes of `mask` whose totals are not stored.
-    pub(super) fn unscored(&self) -> u64 {
+    fn unscored(&self) -> u64 {
         self.mask & !self.scored
+    }
+
+    /// Returns the lanes to score: those of `mask` whose totals are not stored, or all of `mask` if these are not few.
+    /// Until [`Verdict::find_best`], their totals do not count as stored: an error may leave a plugin's scores out.
+    pub(super) fn begin_scoring(&mut self) -> u64 {
+        let unscored = self.unscored();
+        let unscored = if dispatch::are_few(unscored) { unscored } else { self.mask };
+        self.scored &= !unscored;
+        unscored
     }
 
     /// Marks the totals as stored, and finds the largest one.
     pub(super) fn find_best(&mut self) {
-        self.set_best(self.best_of(self.mask));
-    }
-
-    /// Marks the totals as stored. `best` is the largest total of the lanes in `mask`, and the lanes that have it.
-    pub(super) fn set_best(&mut self, best: (i64, u64)) {
         self.scored = self.mask;
-        (self.largest, self.best) = best;
+        (self.largest, self.best) = self.best_of(self.mask);
     }
 
     fn best_of(&self, mask: u64) -> (i64, u64) {
@@ -87,15 +92,15 @@ impl VerdictCache {
         self.chunks.get(chunk, at)
     }
 
-    /// Returns the lanes of a chunk that passed before some of its nodes changed, and the lanes of those nodes. `None` if
-    /// that is not known, or if they are not few.
+    /// Returns the unchanged lanes that passed in an earlier state of the chunk, and the lanes that changed since. `None` if
+    /// no earlier state is known, if the layout differs, or if more than a few lanes changed.
     #[inline]
     pub(super) fn earlier(&self, chunk: u32, at: Generation, now: &Chunk) -> Option<(u64, u64)> {
         let (since, known) = self.chunks.earlier(chunk, at)?;
         let changed = dispatch::newer(now.generation(), since);
-        // In another layout, other nodes may be in the lanes.
+        // In another layout, a lane may hold another node, whose generation need not be newer.
         let is_known = known.layout == self.layout && dispatch::are_few(changed);
-        is_known.then_some((known.mask, changed))
+        is_known.then_some((known.mask & !changed, changed))
     }
 
     /// Prepares the cache for a version.
@@ -130,8 +135,8 @@ impl VerdictCache {
         }
     }
 
-    /// Stores the lanes of a chunk that pass. `judged` are the lanes that were not taken from
-    /// [`VerdictCache::earlier`].
+    /// Stores the lanes of a chunk that pass. `judged` are the lanes that were judged again; the stored totals of the
+    /// others remain valid.
     pub(super) fn set_mask(&mut self, chunk: u32, at: Generation, mask: u64, judged: u64) {
         let new = || Verdict {
             mask,
@@ -150,7 +155,8 @@ impl VerdictCache {
         verdict.scored &= !judged;
     }
 
-    /// Returns the entries of these chunks whose masks are stored and whose totals are not. No chunk is named twice.
+    /// Returns the entries of these chunks whose masks are stored and some of whose totals are not. No chunk is named
+    /// twice.
     pub(super) fn unscored_each(
         &mut self,
         chunks: impl Iterator<Item = (u32, Generation)>,
@@ -162,7 +168,7 @@ impl VerdictCache {
         all
     }
 
-    /// Returns the entry of a chunk if its mask is stored and its totals are not.
+    /// Returns the entry of a chunk if its mask is stored and some of its totals are not.
     pub(super) fn unscored(&mut self, chunk: u32, at: Generation) -> Option<&mut Verdict> {
         self.chunks.get_mut(chunk, at).filter(|verdict| verdict.unscored() != 0)
     }

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use crate::snapshot::{Column, NodeInfo, lanes};
+use crate::snapshot::{Column, NodeInfo};
 
 use super::dispatch;
 use super::evaluations::{Evaluations, NodeCount, count};
@@ -248,14 +248,15 @@ impl Scorer<'_> {
     /// The score of a lane in `mask` is out of range.
     pub(super) fn add_weighted_lanes(
         &self,
-        scores: &Column<i64>,
+        scores: &mut Column<i64>,
         mask: u64,
         totals: &mut Column<i64>,
     ) -> Result<(), Status> {
-        match dispatch::add_weighted(totals, scores, self.weight) {
-            true => Ok(()),
-            false => lanes(mask).try_for_each(|lane| in_range(self.plugin, scores[lane]).map(drop)),
+        // Plugins may write any value to the other lanes, whose totals may be stored already.
+        for (lane, score) in scores.iter_mut().enumerate() {
+            *score = if mask >> lane & 1 == 1 { *score } else { 0 };
         }
+        self.add_weighted(scores, totals)
     }
 
     pub(super) fn normalize(

@@ -104,14 +104,21 @@ pub(super) struct Search<'a, 'c> {
 /// A chunk to be judged, and its verdict.
 struct Job<'a> {
     of: Listed<'a>,
+    /// The lanes that the local filters have to judge.
+    unjudged: u64,
+    /// The other lanes that pass the local filters.
+    passed: u64,
     /// The lanes that pass the local filters, once they have judged the chunk.
     local: Option<u64>,
-    /// The lanes that these filters have to judge.
-    unjudged: u64,
-    /// Those of the other lanes that pass these filters.
-    passed: u64,
     /// The lanes that pass all filters.
     judged: Result<u64, Status>,
+}
+
+impl Job<'_> {
+    /// Returns whether all lanes have to be judged.
+    fn is_new(&self) -> bool {
+        self.unjudged == u64::MAX
+    }
 }
 
 impl<'a, 'c> Search<'a, 'c> {
@@ -228,22 +235,18 @@ impl<'a, 'c> Search<'a, 'c> {
     }
 
     fn job(&self, of: Listed<'a>) -> Job<'a> {
-        let local = self.cache.get(of.id, of.at).map(|known| known.mask);
-        let (passed, unjudged) = match local {
-            Some(passed) => (passed, 0),
+        let (passed, unjudged) = match self.cache.get(of.id, of.at) {
+            Some(known) => (known.mask, 0),
             None => self.cache.earlier(of.id, of.at, of.chunk).unwrap_or((0, u64::MAX)),
         };
-        Job { of, local, unjudged, passed: passed & !unjudged, judged: Ok(0) }
+        Job { of, unjudged, passed, local: None, judged: Ok(0) }
     }
 
     /// Judges a chunk.
     fn judge(&self, job: &mut Job<'_>) {
         let chunk = job.of.chunk;
-        let judge = || {
-            let passed = self.judge_locally(chunk, chunk.live() & job.unjudged);
-            passed.map(|passed| passed | job.passed)
-        };
-        let local = job.local.map_or_else(judge, Ok);
+        let local = self.judge_locally(chunk, chunk.live() & job.unjudged);
+        let local = local.map(|passed| passed | job.passed);
         job.local = local.as_ref().ok().copied();
         job.judged = match self.is_local {
             true => local,
@@ -305,10 +308,10 @@ impl<'a> Sample<'_, 'a, '_> {
     fn judge_now(&mut self, of: Listed<'a>, following: &Following<'_>) -> Result<u64, Status> {
         let search = &mut *self.search;
         let mut job = search.job(of);
-        let is_new = job.unjudged == u64::MAX;
-        let is_timed = search.threads.are_several() && !self.is_timed && is_new;
+        // A chunk of which few nodes changed takes less time than others.
+        let is_timed = job.is_new() && search.threads.are_several() && !self.is_timed;
         let started = is_timed.then(Instant::now);
-        if is_new {
+        if job.is_new() {
             search.prefetch(following);
         }
         search.judge(&mut job);
@@ -334,8 +337,10 @@ impl<'a> Judge<Listed<'a>> for Sample<'_, 'a, '_> {
         // The pace may be that of another pod.
         let started = Instant::now();
         search.judge(first);
-        search.cache.pace = started.elapsed();
-        self.is_timed = true;
+        if first.is_new() {
+            search.cache.pace = started.elapsed();
+            self.is_timed = true;
+        }
         threads.share(rest, search.cache.pace, |job| search.judge(job));
         let judged = jobs.into_iter().map(|job| (job.of.id, search.store(job)));
         self.ahead = judged.collect::<Vec<_>>().into_iter();

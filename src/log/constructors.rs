@@ -207,6 +207,14 @@ impl Event {
         Event::UpdateNode(node.into())
     }
 
+    /// Removes a node. Its pods stay until their own events ([`Event::RemoveNode`]).
+    ///
+    /// Rejected if the node is unknown or a ghost (`NodeNotFound`).
+    #[must_use]
+    pub fn remove_node(name: impl Into<Name>) -> Event {
+        Event::RemoveNode(name.into())
+    }
+
     /// Assigns a node to the partition of a scheduler instance ([`Event::AssignNode`]).
     ///
     /// Rejected if the node is unknown or a ghost (`NodeNotFound`).

@@ -1,13 +1,10 @@
 //! Balance between the utilizations of resources (noderesources/balanced_allocation.go, 1.36.2).
 
-use crate::framework::dispatch::{self, Asked, Usage};
-use crate::framework::{
-    Cycle, Feasible, Plugin, PluginInfo, Point, PreScore, Score, ScoreKernel, Status, each_lane,
-};
+use crate::framework::{Cycle, Feasible, Plugin, PluginInfo, Point, PreScore, ScoreKernel, Status};
 use crate::model::PodClass;
-use crate::snapshot::{Chunk, Cluster, Column, NodeInfo, balanced};
+use crate::snapshot::{Chunk, balanced};
 
-use super::scored::{self, ResourceWeight, Scored, is_default};
+use super::scored::{self, ByLane, LaneScore, ResourceWeight, Scored, is_default};
 
 /// Prefers nodes on which the pod evens out the utilization of different resources.
 #[derive(Clone, Debug)]
@@ -44,14 +41,14 @@ impl Plugin for NodeResourcesBalancedAllocation {
             let resources = scored::scored(cluster, &self.resources, incoming);
             return match resources.iter().all(|resource| resource.pod == 0) {
                 true => Ok(PreScore::Skip),
-                false => Ok(PreScore::Score(Box::new(Shares { class, resources }))),
+                false => Ok(PreScore::Score(Box::new(ByLane(Shares { class, resources })))),
             };
         }
         let balance = Balance { class, cpu: incoming.cpu.0, memory: incoming.memory.0 };
         if balance.cpu == 0 && balance.memory == 0 {
             return Ok(PreScore::Skip);
         }
-        Ok(PreScore::Score(Box::new(balance)))
+        Ok(PreScore::Score(Box::new(ByLane(balance))))
     }
 }
 
@@ -61,7 +58,7 @@ struct Shares {
     resources: Vec<Scored>,
 }
 
-impl Shares {
+impl LaneScore for Shares {
     fn lane(&self, chunk: &Chunk, at: usize) -> i64 {
         let account = chunk.account(self.class);
         let (mut with, mut without) = (Vec::new(), Vec::new());
@@ -89,14 +86,7 @@ fn balance(shares: &[f64]) -> i64 {
     ((1.0 - deviation) * 100.0) as i64
 }
 
-impl Score for Shares {
-    fn score(&self, node: NodeInfo<'_>) -> Result<i64, Status> {
-        let (chunk, at) = node.place();
-        Ok(self.lane(chunk, at))
-    }
-}
-
-impl Balance {
+impl LaneScore for Balance {
     fn lane(&self, chunk: &Chunk, at: usize) -> i64 {
         let account = chunk.account(self.class);
         let (cpu, memory) = (account.allocatable_cpu()[at], account.allocatable_memory()[at]);
@@ -111,49 +101,11 @@ impl Balance {
         };
         50 + (50 + with - without) / 2
     }
-}
-
-impl Score for Balance {
-    fn score(&self, node: NodeInfo<'_>) -> Result<i64, Status> {
-        let (chunk, at) = node.place();
-        Ok(self.lane(chunk, at))
-    }
-
-    fn score_chunk(
-        &self,
-        _: &Cluster,
-        chunk: &Chunk,
-        mask: u64,
-        scores: &mut Column<i64>,
-    ) -> Result<(), Status> {
-        let asked = Asked { cpu: self.cpu, memory: self.memory, weight: 1 };
-        let by_kernel = self.kernel().and_then(|_| {
-            let asked = (Asked::default(), asked);
-            dispatch::allocation_scores(
-                Usage::of(chunk),
-                chunk.balance(),
-                asked,
-                mask,
-                mask,
-                scores,
-            )
-        });
-        if by_kernel.is_none() {
-            each_lane(mask, |at| {
-                scores[at] = self.lane(chunk, at);
-                false
-            });
-        }
-        Ok(())
-    }
 
     fn kernel(&self) -> Option<ScoreKernel> {
         // The kernel reads columns that chunks store only for guaranteed pods.
         let (cpu, memory) = (self.cpu, self.memory);
-        (self.class == PodClass::Guaranteed).then_some(ScoreKernel {
-            is_balance: true,
-            cpu,
-            memory,
-        })
+        let kernel = ScoreKernel { is_balance: true, cpu, memory };
+        (self.class == PodClass::Guaranteed).then_some(kernel)
     }
 }

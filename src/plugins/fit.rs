@@ -3,16 +3,16 @@
 
 use std::borrow::Cow;
 
-use crate::framework::dispatch::{self, Asked, Usage};
+use crate::framework::dispatch::{self, Usage};
 use crate::framework::{
     Code, Cycle, Feasible, Filter, Plugin, PluginInfo, Point, PreFilter, PreScore, Reads, Reasons,
-    Score, ScoreKernel, Status, each_lane,
+    ScoreKernel, Status, each_lane,
 };
 use crate::model::{Name, Pod, PodClass, PodResources, Resources, is_extended};
 use crate::snapshot::{Chunk, Cluster, Column, Freed, LANES, NodeInfo};
 
 use super::hints::{self, ClusterEvent, Hint};
-use super::scored::{self, ResourceWeight, Scored, is_default};
+use super::scored::{self, ByLane, LaneScore, ResourceWeight, Scored, is_default};
 
 /// Rejects nodes without enough free resources for the pod, and scores the others by the allocation of some resources.
 #[derive(Clone, Debug)]
@@ -137,14 +137,14 @@ impl Plugin for NodeResourcesFit {
         let (class, scored) = (pod.template.class, &pod.template.resources.scored);
         if self.strategy != ScoringStrategy::LeastAllocated || !is_default(&self.resources) {
             let resources = scored::scored(cluster, &self.resources, scored);
-            return Ok(PreScore::Score(Box::new(Allocation {
+            return Ok(PreScore::Score(Box::new(ByLane(Allocation {
                 strategy: &self.strategy,
                 class,
                 resources,
-            })));
+            }))));
         }
         let (cpu, memory) = (scored.cpu.0, scored.memory.0);
-        Ok(PreScore::Score(Box::new(LeastAllocated { class, cpu, memory })))
+        Ok(PreScore::Score(Box::new(ByLane(LeastAllocated { class, cpu, memory }))))
     }
 }
 
@@ -318,7 +318,7 @@ impl Filter for Room<'_> {
     fn filter_chunk(&self, _: &Cluster, chunk: &Chunk, mask: u64) -> Result<u64, Status> {
         if let Some(requests) = self.kernel_requests() {
             let (allowed, pods) = (chunk.allowed_pods(), chunk.pods());
-            return Ok(dispatch::has_room(allowed, pods, requests, Usage::of(chunk), mask));
+            return Ok(mask & dispatch::has_room(allowed, pods, requests, Usage::of(chunk)));
         }
         let mut passed = mask;
         self.each_need(chunk, |_, fits| {
@@ -428,7 +428,9 @@ impl LeastAllocated {
             whole => (scored::percent(whole.saturating_sub(requested.max(0)), whole), 1),
         }
     }
+}
 
+impl LaneScore for LeastAllocated {
     fn lane(&self, chunk: &Chunk, at: usize) -> i64 {
         let account = chunk.account(self.class);
         let cpu = Self::share(
@@ -444,50 +446,12 @@ impl LeastAllocated {
             weights => (cpu.0 + memory.0) / weights,
         }
     }
-}
-
-impl Score for LeastAllocated {
-    fn score(&self, node: NodeInfo<'_>) -> Result<i64, Status> {
-        let (chunk, at) = node.place();
-        Ok(self.lane(chunk, at))
-    }
-
-    fn score_chunk(
-        &self,
-        _: &Cluster,
-        chunk: &Chunk,
-        mask: u64,
-        scores: &mut Column<i64>,
-    ) -> Result<(), Status> {
-        let asked = Asked { cpu: self.cpu, memory: self.memory, weight: 1 };
-        let by_kernel = self.kernel().and_then(|_| {
-            let asked = (asked, Asked::default());
-            dispatch::allocation_scores(
-                Usage::of(chunk),
-                chunk.balance(),
-                asked,
-                mask,
-                mask,
-                scores,
-            )
-        });
-        if by_kernel.is_none() {
-            each_lane(mask, |at| {
-                scores[at] = self.lane(chunk, at);
-                false
-            });
-        }
-        Ok(())
-    }
 
     fn kernel(&self) -> Option<ScoreKernel> {
         // The kernel reads columns that chunks store only for guaranteed pods.
         let (cpu, memory) = (self.cpu, self.memory);
-        (self.class == PodClass::Guaranteed).then_some(ScoreKernel {
-            is_balance: false,
-            cpu,
-            memory,
-        })
+        let kernel = ScoreKernel { is_balance: false, cpu, memory };
+        (self.class == PodClass::Guaranteed).then_some(kernel)
     }
 }
 
@@ -498,7 +462,7 @@ struct Allocation<'a> {
     resources: Vec<Scored>,
 }
 
-impl Allocation<'_> {
+impl LaneScore for Allocation<'_> {
     fn lane(&self, chunk: &Chunk, at: usize) -> i64 {
         let ratio = matches!(self.strategy, ScoringStrategy::RequestedToCapacityRatio(_));
         let account = chunk.account(self.class);
@@ -553,27 +517,6 @@ fn on_shape(shape: &[(i64, i64)], at: i64) -> i64 {
         }
     }
     shape.last().map_or(0, |(_, score)| score.saturating_mul(10))
-}
-
-impl Score for Allocation<'_> {
-    fn score(&self, node: NodeInfo<'_>) -> Result<i64, Status> {
-        let (chunk, at) = node.place();
-        Ok(self.lane(chunk, at))
-    }
-
-    fn score_chunk(
-        &self,
-        _: &Cluster,
-        chunk: &Chunk,
-        mask: u64,
-        scores: &mut Column<i64>,
-    ) -> Result<(), Status> {
-        each_lane(mask, |at| {
-            scores[at] = self.lane(chunk, at);
-            false
-        });
-        Ok(())
-    }
 }
 
 #[cfg(test)]

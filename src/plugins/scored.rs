@@ -1,7 +1,8 @@
 //! Resources as the scoring plugins see them: names, amounts and weights (noderesources/resource_allocation.go).
 
+use crate::framework::{Score, ScoreKernel, Status, each_lane};
 use crate::model::{Name, Resources};
-use crate::snapshot::{Account, Cluster};
+use crate::snapshot::{Account, Chunk, Cluster, Column, NodeInfo};
 
 /// A scored resource and its weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +89,43 @@ impl Scored {
             Which::Scalar(_) | Which::Pods => return None,
         };
         (allocatable != 0).then_some((allocatable, taken))
+    }
+}
+
+/// A score that reads columns of a chunk.
+pub(super) trait LaneScore: Send + Sync {
+    fn lane(&self, chunk: &Chunk, at: usize) -> i64;
+
+    /// See [`Score::kernel`].
+    fn kernel(&self) -> Option<ScoreKernel> {
+        None
+    }
+}
+
+pub(super) struct ByLane<S>(pub(super) S);
+
+impl<S: LaneScore> Score for ByLane<S> {
+    fn score(&self, node: NodeInfo<'_>) -> Result<i64, Status> {
+        let (chunk, at) = node.place();
+        Ok(self.0.lane(chunk, at))
+    }
+
+    fn score_chunk(
+        &self,
+        _: &Cluster,
+        chunk: &Chunk,
+        mask: u64,
+        scores: &mut Column<i64>,
+    ) -> Result<(), Status> {
+        each_lane(mask, |at| {
+            scores[at] = self.0.lane(chunk, at);
+            false
+        });
+        Ok(())
+    }
+
+    fn kernel(&self) -> Option<ScoreKernel> {
+        self.0.kernel()
     }
 }
 

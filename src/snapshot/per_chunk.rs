@@ -142,8 +142,8 @@ impl<T> PerChunk<T> {
         (*known == at).then_some(value)
     }
 
-    /// Returns the value of a chunk that was computed before the generation `at`, with the generation that had last
-    /// changed the chunk then. O(1).
+    /// Returns the value of an earlier state of the chunk than that of generation `at`, with the generation that last
+    /// changed the chunk in that state. O(1).
     #[inline]
     pub(crate) fn earlier(&self, chunk: u32, at: Generation) -> Option<(Generation, &T)> {
         let (known, value) = &self.values[self.place(chunk)?];

@@ -1,12 +1,11 @@
 //! The evictions after which the pod would fit, regardless of the victims' priorities, and the pods whose end it waits
 //! for.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use portolan::cache::{Cluster, NodeInfo};
+use portolan::cache::{Cluster, NodeInfo, PodInfo};
 use portolan::model::{Pod, Template};
 use portolan::plugin::preemption::DryRun;
 use portolan::plugin::{Cycle, CycleState};
@@ -37,7 +36,8 @@ struct Victims {
 
 impl Victims {
     fn of(cluster: &Cluster, pods: Vec<Pod>, budgets: Budgets) -> Victims {
-        let (terminating, pods): (Vec<Pod>, Vec<Pod>) = pods.into_iter().partition(ends);
+        let (terminating, pods): (Vec<Pod>, Vec<Pod>) =
+            pods.into_iter().partition(|pod| pod.deletion_time.is_some());
         let objections = objections(cluster, &pods, budgets);
         Victims { pods, terminating, objections }
     }
@@ -89,11 +89,11 @@ pub(super) fn change(
     let dry_run = DryRun::new(cycle, &filters);
     let budgets = Budgets::of(trial.cluster);
     let own = trial.scales.scaled(&trial.pod.template);
-    let known: RefCell<HashMap<*const Template, bool>> = RefCell::default();
-    let is_victim = |template: &Arc<Template>| {
-        let mut known = known.borrow_mut();
-        let is_victim = || is_victim(trial, own.as_ref(), template);
-        *known.entry(Arc::as_ptr(template)).or_insert_with(is_victim)
+    // Many pods share a template. The cluster holds the templates, so no address is reused.
+    let mut known: HashMap<*const Template, bool> = HashMap::new();
+    let mut is_evictable = |template: &Arc<Template>| {
+        let judge = || is_victim(trial, own.as_ref(), template);
+        *known.entry(Arc::as_ptr(template)).or_insert_with(judge)
     };
     let mut is_complete = true;
     let mut best: Option<(Victims, Candidate<'_>)> = None;
@@ -112,19 +112,20 @@ pub(super) fn change(
             break;
         }
         let Ok(found) = dry_run.victims_on(node) else { continue };
-        let leaving = found.iter().filter(|pod| pod.deletion_time().is_none());
-        let pods: Vec<Pod> = match leaving.clone().all(|pod| is_victim(pod.template())) {
+        let evicted = found.iter().filter(|pod| !is_terminating(pod));
+        let pods: Vec<Pod> = match evicted.clone().all(|pod| is_evictable(pod.template())) {
             true => {
-                // Without objections, the cost is the least possible.
-                let priorities = leaving.clone().map(|pod| i64::from(pod.template().priority));
-                let cost = (0, leaving.clone().count(), priorities.sum());
+                // Objections only add to the cost, so a node that is no better without any is not tried.
+                let priorities = evicted.clone().map(|pod| i64::from(pod.template().priority));
+                let cost = (0, evicted.clone().count(), priorities.sum());
                 if !is_better(best.as_ref(), cost, rank) {
                     continue;
                 }
                 found.iter().map(|pod| pod.to_pod()).collect()
             }
             false => {
-                let is_candidate = |pod: &Pod| ends(pod) || is_victim(&pod.template);
+                let is_candidate =
+                    |pod: &PodInfo<'_>| is_terminating(pod) || is_evictable(pod.template());
                 let Some(pods) = victims(trial, node, is_candidate) else { continue };
                 pods
             }
@@ -171,19 +172,18 @@ fn least_victims(trial: Trial<'_>, rejection: &Rejection<'_>) -> Option<usize> {
 
 /// The end of the pods that are terminating on the node, if the pod fits after it.
 fn wait(trial: Trial<'_>, node: NodeInfo<'_>) -> Option<Change> {
-    node.pods().find(|pod| pod.deletion_time().is_some())?;
-    let terminating = victims(trial, node, ends)?;
+    node.pods().find(is_terminating)?;
+    let terminating = victims(trial, node, is_terminating)?;
     let node = node.name().clone();
     try_edits(trial, vec![Edit::Evict { node, pods: Vec::new(), terminating }])
 }
 
-/// Whether the pod is terminating.
-fn ends(pod: &Pod) -> bool {
-    pod.deletion_time.is_some()
+fn is_terminating(pod: &PodInfo<'_>) -> bool {
+    pod.deletion_time().is_some()
 }
 
-/// Whether the eviction of a pod makes place: pods of daemon sets return, and mirror pods stay. A replica of the pod's
-/// own controller would only take its turn.
+/// Whether evicting a pod of this template frees its resources: pods of daemon sets return, and mirror pods stay. A
+/// replica of the pod's own controller would only take its turn.
 fn is_victim(trial: Trial<'_>, own: Option<&Scaled>, template: &Template) -> bool {
     let is_sibling = own.is_some() && trial.scales.scaled(template).as_ref() == own;
     let stays = matches!(stays(template), Some(Stays::DaemonSet | Stays::Mirror));
@@ -198,15 +198,20 @@ fn stays(template: &Template) -> Option<Stays> {
 fn objections(cluster: &Cluster, victims: &[Pod], mut budgets: Budgets) -> Vec<String> {
     let mut objections = Vec::new();
     for victim in victims {
-        let mut object = |why: &str| objections.push(format!("{}{why}", victim.key()));
+        let name = victim.key();
         match stays(&victim.template) {
-            Some(Stays::Bare) => object(" has no controller: nothing recreates it"),
-            Some(Stays::LocalStorage) => object(" has local storage, which is lost"),
+            Some(Stays::Bare) => {
+                objections.push(format!("{name} has no controller: nothing recreates it"));
+            }
+            Some(Stays::LocalStorage) => {
+                objections.push(format!("{name} has local storage, which is lost"));
+            }
             _ => {}
         }
-        let charged = cluster.pod(&victim.uid).map(|pod| budgets.charge(&pod));
-        if let Some(Err(budget)) = charged {
-            object(&format!(": disruption budget {budget} allows no eviction now"));
+        if let Some(pod) = cluster.pod(&victim.uid)
+            && let Err(budget) = budgets.charge(&pod)
+        {
+            objections.push(format!("{name}: disruption budget {budget} allows no eviction now"));
         }
     }
     objections
@@ -226,12 +231,13 @@ fn fits_without<'p>(
 fn victims(
     trial: Trial<'_>,
     node: NodeInfo<'_>,
-    is_candidate: impl Fn(&Pod) -> bool,
+    is_candidate: impl FnMut(&PodInfo<'_>) -> bool,
 ) -> Option<Vec<Pod>> {
-    let mut pods: Vec<Pod> = node.pods().map(|pod| pod.to_pod()).filter(is_candidate).collect();
+    let candidates = node.pods().filter(is_candidate);
+    let mut pods: Vec<Pod> = candidates.map(|pod| pod.to_pod()).collect();
     pods.sort_by_key(|pod| {
         let priority = std::cmp::Reverse(pod.template.priority);
-        (ends(pod), priority, pod.start_time)
+        (pod.deletion_time.is_some(), priority, pod.start_time)
     });
     let mut fork = without_pods(trial.cluster, &pods)?;
     if !(Trial { cluster: &fork, ..trial }).fits_on(node.name()) {
