@@ -93,13 +93,13 @@ impl VerdictCache {
     }
 
     /// Returns the unchanged lanes that passed in an earlier state of the chunk, and the lanes that changed since. `None` if
-    /// no earlier state is known, if the layout differs, or if more than a few lanes changed.
+    /// no earlier state is known, if the layout differs, or if no lane or more than a few changed.
     #[inline]
     pub(super) fn earlier(&self, chunk: u32, at: Generation, now: &Chunk) -> Option<(u64, u64)> {
         let (since, known) = self.chunks.earlier(chunk, at)?;
         let changed = dispatch::newer(now.generation(), since);
         // In another layout, a lane may hold another node, whose generation need not be newer.
-        let is_known = known.layout == self.layout && dispatch::are_few(changed);
+        let is_known = known.layout == self.layout && changed != 0 && dispatch::are_few(changed);
         is_known.then_some((known.mask & !changed, changed))
     }
 
