@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 
 import cluster
@@ -331,6 +332,14 @@ def beside(text):
     return table(header, [[name, *cells] for name, cells in rows.items()])
 
 
+def wrapped(section):
+    """Breaks the long lines of a section that are not rows of a table."""
+    def fill(line):
+        return textwrap.fill(line, 120, break_long_words=False, break_on_hyphens=False)
+
+    return "\n".join(line if line.startswith("|") else fill(line) for line in section.splitlines())
+
+
 def write(text, sections):
     """Replaces the text between the markers of each section; every marker must have a section, and the reverse."""
     left = dict(sections)
@@ -339,7 +348,7 @@ def write(text, sections):
         name = match[1]
         if name not in left:
             raise SystemExit(f"{DOCUMENT}: nothing is measured for the section {name}")
-        return f"<!-- begin {name} -->\n\n{left.pop(name)}\n\n<!-- end {name} -->"
+        return f"<!-- begin {name} -->\n\n{wrapped(left.pop(name))}\n\n<!-- end {name} -->"
 
     text = re.sub(r"<!-- begin ([\w-]+) -->\n.*?<!-- end \1 -->", replace, text, flags=re.DOTALL)
     if left:
@@ -359,6 +368,8 @@ def self_test():
         "a\n<!-- begin x -->\n\nnew\\1\n\n<!-- end x -->\nb\n<!-- begin y -->\n\nother\n\n<!-- end y -->\n"
     ), once
     assert write(once, {"x": "new\\1", "y": "other"}) == once
+    row = "| a |" * 40
+    assert wrapped(f"{'a-b ' * 40}\n\n{row}") == f"{('a-b ' * 30).strip()}\n{('a-b ' * 10).strip()}\n\n{row}"
     for sections in [{"x": "1"}, {"x": "1", "y": "2", "z": "3"}]:
         try:
             write(text, sections)
