@@ -1,7 +1,7 @@
 //! A cache of the verdicts and scores of the local plugins ([`PluginInfo::local`](super::PluginInfo::local)), by pod
 //! template and chunk. An entry is valid until its chunk changes. If few of its nodes changed, only these are judged and
-//! scored again. The verdict of all filters is cached, too, and is
-//! valid until the chunk or the version of a filter changes ([`Filter::version`](super::Filter::version)).
+//! scored again. The verdict of all filters is cached, too, and is valid until the chunk or the version of a filter
+//! changes ([`Filter::version`](super::Filter::version)).
 
 use std::sync::Arc;
 use std::time::Duration;

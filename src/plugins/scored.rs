@@ -92,8 +92,9 @@ impl Scored {
     }
 }
 
-/// A score that reads columns of a chunk.
+/// A score that reads the columns of a chunk.
 pub(super) trait LaneScore: Send + Sync {
+    /// Returns the score of the node in lane `at`.
     fn lane(&self, chunk: &Chunk, at: usize) -> i64;
 
     /// See [`Score::kernel`].

@@ -81,6 +81,22 @@ pub(super) fn change(
     });
     let mut candidates: Vec<Candidate<'_>> = candidates.collect();
     candidates.sort_by_key(|it| (it.least, it.rank));
+    let (best, is_complete) = cheapest(trial, candidates, deadline);
+    let change = best.and_then(|(Victims { pods, terminating, objections }, of)| {
+        let edit = Edit::Evict { node: of.node.name().clone(), pods, terminating };
+        let change = try_edits(trial, vec![edit])?;
+        Some(Change { notes: objections, is_complete, ..change })
+    });
+    (change, is_complete)
+}
+
+/// The evictions with the lowest cost, and whether all candidates were tried before the deadline. The candidates are
+/// sorted by the least number of victims.
+fn cheapest<'a>(
+    trial: Trial<'a>,
+    candidates: Vec<Candidate<'a>>,
+    deadline: Instant,
+) -> (Option<(Victims, Candidate<'a>)>, bool) {
     // All pods of a node are candidates: those of lower priority than the highest one.
     let above = changed(trial.pod, |spec| spec.priority = i32::MAX);
     let state = CycleState::default();
@@ -136,12 +152,7 @@ pub(super) fn change(
             best = Some((victims, candidate));
         }
     }
-    let change = best.and_then(|(Victims { pods, terminating, objections }, of)| {
-        let edit = Edit::Evict { node: of.node.name().clone(), pods, terminating };
-        let change = try_edits(trial, vec![edit])?;
-        Some(Change { notes: objections, is_complete, ..change })
-    });
-    (change, is_complete)
+    (best, is_complete)
 }
 
 /// The least number of pods to evict, beside those that are terminating, so that the node has enough of each resource
