@@ -27,7 +27,7 @@ const WORTH_WAKING: Duration =
 const WORTH_SHARING: Duration =
     Duration::from_micros(if cfg!(any(debug_assertions, fuzzing)) { 1 } else { 10 });
 
-/// How long a worker stays awake after the last work: longer than a scheduler's other steps between two decisions.
+/// How long a worker stays awake after work was last shared: longer than a scheduler's other steps between two decisions.
 const AWAKE: Duration = Duration::from_millis(1);
 
 /// A worker that has not recorded the time for this long does not run: the system runs another thread on its processor,
@@ -39,10 +39,10 @@ const LATELY: Duration = Duration::from_micros(if cfg!(debug_assertions) { 1_000
 /// How long the items of one range take.
 const RANGE: Duration = Duration::from_micros(4);
 
-/// How many items the calling thread processes before it decides.
+/// How many items the calling thread processes before it decides. One is enough if it takes [`WORTH_WAKING`].
 const TRIED: usize = 4;
 
-/// This many items are not worth taking the time.
+/// Up to this many items are shared only if the first one takes [`WORTH_WAKING`].
 const FEW: usize = 4 * TRIED;
 
 /// How often the calling thread checks whether the others have finished before it sleeps.
@@ -61,6 +61,15 @@ pub(super) struct Workers {
     /// By the logarithm of the microseconds that the calling thread alone would take: whether sharing pays off depends on
     /// them.
     backoffs: [Backoff; 16],
+    /// By [`Stage`]: whether taking the time of few items paid off.
+    few: [Backoff; 2],
+}
+
+/// The stages of a decision whose items take about the same time for each pod.
+#[derive(Clone, Copy)]
+pub(super) enum Stage {
+    Filter,
+    LocalScore,
 }
 
 /// The workers between two shared decisions.
@@ -68,6 +77,25 @@ struct Idling {
     workers: Vec<Worker>,
     /// The number of times that work was shared.
     shared: AtomicUsize,
+    /// The number of scheduling threads that share work at this moment: a single item may take longer than [`AWAKE`].
+    sharing: AtomicUsize,
+}
+
+/// Keeps the workers awake while a scheduling thread shares work.
+struct Sharing<'a>(&'a AtomicUsize);
+
+impl<'a> Sharing<'a> {
+    fn begin(sharing: &'a AtomicUsize) -> Sharing<'a> {
+        // Relaxed, here and below: see `Workers::wake`.
+        sharing.fetch_add(1, Ordering::Relaxed);
+        Sharing(sharing)
+    }
+}
+
+impl Drop for Sharing<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 #[derive(Default)]
@@ -85,12 +113,12 @@ std::thread_local! {
     static POLLED: Arc<LastPoll> = Arc::default();
 }
 
-/// Exponential backoff after sharing did not pay off.
+/// Exponential backoff after something did not pay off.
 ///
 /// Only the scheduling thread uses it. Atomic because [`Workers`] is shared with the pool's threads.
 #[derive(Default)]
 struct Backoff {
-    /// How many times work is not shared, and how many of these remain.
+    /// How many times it is not done, and how many of these remain.
     pause: AtomicUsize,
     left: AtomicUsize,
 }
@@ -108,8 +136,9 @@ const fn nanos(time: Duration) -> u64 {
 impl Workers {
     pub(super) fn new(pool: Arc<rayon::ThreadPool>) -> Workers {
         let workers = (0..pool.current_num_threads()).map(|_| Worker::default()).collect();
-        let idling = Arc::new(Idling { workers, shared: AtomicUsize::new(0) });
-        Workers { pool, idling, backoffs: Default::default() }
+        let [shared, sharing] = [0; 2].map(AtomicUsize::new);
+        let idling = Arc::new(Idling { workers, shared, sharing });
+        Workers { pool, idling, backoffs: Default::default(), few: Default::default() }
     }
 
     fn backoff(&self, alone: Duration) -> &Backoff {
@@ -143,7 +172,7 @@ impl Worker {
 }
 
 impl Backoff {
-    /// Returns whether work should be shared now.
+    /// Returns whether to do it now.
     fn take_turn(&self) -> bool {
         // Relaxed, here and below: see the type.
         let left = self.left.load(Ordering::Relaxed);
@@ -151,7 +180,7 @@ impl Backoff {
         left == 0
     }
 
-    /// Records whether sharing took no longer than the calling thread alone would have taken.
+    /// Records whether it paid off.
     fn record(&self, paid_off: bool) {
         let pause = match paid_off {
             true => 0,
@@ -180,7 +209,7 @@ impl Idling {
             let now = clock();
             polled.store(now, Ordering::Relaxed);
             let shared_now = self.shared.load(Ordering::Relaxed);
-            if shared_now != shared {
+            if shared_now != shared || self.sharing.load(Ordering::Relaxed) > 0 {
                 (shared, since) = (shared_now, now);
             } else if now.saturating_sub(since) > nanos(AWAKE) {
                 break;
@@ -199,15 +228,15 @@ impl<'a> Threads<'a> {
         Threads(workers)
     }
 
-    /// Calls `work` once for each item.
+    /// Calls `work`, which filters, once for each item.
     pub(super) fn for_each<T: Send>(self, items: &mut [T], work: impl Fn(&mut T) + Sync) {
-        if self.0.is_none() || items.len() <= FEW {
-            return items.iter_mut().for_each(work);
+        let mut trial = self.try_alone(Some(Stage::Filter));
+        for at in 0..items.len() {
+            if let Some(each) = trial.should_share(items.len() - at) {
+                return self.share(&mut items[at..], each, work);
+            }
+            work(&mut items[at]);
         }
-        let started = Instant::now();
-        let (tried, rest) = items.split_at_mut(TRIED);
-        tried.iter_mut().for_each(&work);
-        self.share(rest, started.elapsed() / TRIED as u32, work);
     }
 
     /// Returns whether several threads should share `items` items that take this long each.
@@ -216,8 +245,9 @@ impl<'a> Threads<'a> {
     }
 
     /// Begins items that the calling thread processes where they are, until it turns out that the rest should be shared.
-    pub(super) fn try_alone(self) -> Trial<'a> {
-        Trial { threads: self, started: None, tried: 0 }
+    pub(super) fn try_alone(self, stage: Option<Stage>) -> Trial<'a> {
+        let few = self.0.zip(stage).map(|(workers, stage)| &workers.few[stage as usize]);
+        Trial { threads: self, few, started: None, tried: 0 }
     }
 
     /// Whether there is more than one thread.
@@ -261,7 +291,9 @@ impl<'a> Threads<'a> {
 /// Items that the calling thread processes alone at first.
 pub(super) struct Trial<'a> {
     threads: Threads<'a>,
+    few: Option<&'a Backoff>,
     started: Option<Instant>,
+    /// The number of processed items; more than [`TRIED`] after the decision.
     tried: usize,
 }
 
@@ -269,17 +301,32 @@ impl Trial<'_> {
     /// Called before each item, with the number of items that are left. Returns how long an item takes, once, if several
     /// threads should share these.
     pub(super) fn should_share(&mut self, left: usize) -> Option<Duration> {
-        let is_too_few = self.started.is_none() && left <= FEW;
-        if !self.threads.are_several() || self.tried > TRIED || is_too_few {
+        if !self.threads.are_several() || self.tried > TRIED {
+            return None;
+        }
+        let tried = self.tried;
+        self.tried += 1;
+        if tried == 0 && left <= FEW && self.few.is_some_and(|few| !few.take_turn()) {
+            self.tried = TRIED + 1;
             return None;
         }
         let started = *self.started.get_or_insert_with(Instant::now);
-        self.tried += 1;
-        if self.tried <= TRIED {
+        if tried != 1 && tried != TRIED {
             return None;
         }
-        Some(started.elapsed() / TRIED as u32)
-            .filter(|each| self.threads.are_worthwhile(*each, left))
+        let each = started.elapsed() / tried as u32;
+        let is_long = each >= WORTH_WAKING;
+        if let Some(few) = self.few.filter(|_| tried == 1 && (is_long || left < FEW)) {
+            few.record(is_long);
+        }
+        if tried == 1 && !is_long {
+            if left < FEW {
+                self.tried = TRIED + 1;
+            }
+            return None;
+        }
+        self.tried = TRIED + 1;
+        Some(each).filter(|each| self.threads.are_worthwhile(*each, left))
     }
 }
 
@@ -297,6 +344,7 @@ fn share<T: Send>(
     range: usize,
     work: &(impl Fn(&mut T) + Sync),
 ) {
+    let _sharing = Sharing::begin(&workers.idling.sharing);
     workers.wake();
     let all = workers.idling.workers.len();
     let ranges = Mutex::new(items.chunks_mut(range));
@@ -441,6 +489,33 @@ mod tests {
         for threads in [1, 3] {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             share_until_a_worker_runs(&Workers::new(Arc::new(pool)));
+        }
+    }
+
+    #[test]
+    fn workers_take_part_if_an_item_takes_longer_than_they_stay_awake() {
+        let workers = Workers::new(one_thread());
+        let here = std::thread::current().id();
+        let mut threads = [here; 40];
+        Threads::new(Some(&workers)).share(&mut threads, AWAKE, |thread| {
+            *thread = std::thread::current().id();
+            std::thread::sleep(2 * AWAKE);
+        });
+        assert!(threads.iter().any(|thread| *thread != here));
+        while any_awake(&workers) {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn few_items_are_shared_if_each_takes_long() {
+        let workers = Workers::new(one_thread());
+        let threads = Threads::new(Some(&workers));
+        for (len, is_shared) in [(0, false), (1, false), (2, true), (FEW, true)] {
+            let before = workers.idling.shared.load(Ordering::Relaxed);
+            threads.for_each(&mut vec![(); len], |()| std::thread::sleep(WORTH_WAKING));
+            let after = workers.idling.shared.load(Ordering::Relaxed);
+            assert_eq!(after > before, is_shared, "{len} items");
         }
     }
 
