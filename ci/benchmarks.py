@@ -262,6 +262,17 @@ def cache(runner):
     return f"{table(['figure', 'p50', 'p99'], rows)}\n\nCommand: `portolan-bench {' '.join(arguments)}`."
 
 
+def drains(runner):
+    """Returns the table of drains."""
+    size = ["--nodes", "300", "--candidates", "20"] if runner.quick else []
+    results = runner.run(["drains", *size])
+    span = [f"{digits(of['min'])}–{digits(of['max'])}" for of in results]
+    rows = [
+        [str(of["threads"]), digits(of["seconds"]), times, f"{of['ratio']:.2f}"] for of, times in zip(results, span)
+    ]
+    return f"{table(['threads', 's', 'min to max', 'to one'], rows)}\n\nCommand: `portolan-bench drains`."
+
+
 def noise(runner):
     """Returns the table of the program compared with itself, in alternating runs."""
     turns = 3 if runner.quick else 9
@@ -388,7 +399,7 @@ def self_test():
     write(DOCUMENT.read_text(), dict.fromkeys(SECTIONS, ""))
 
 
-SECTIONS = ["machine", "noise", "scheduling", "sharing", "cache", "program", "rivals"]
+SECTIONS = ["machine", "noise", "scheduling", "sharing", "cache", "drains", "program", "rivals"]
 
 
 def main():
@@ -414,6 +425,7 @@ def main():
     found["scheduling"], measured = scheduling(runner)
     found["sharing"] = sharing(runner)
     found["cache"] = cache(runner)
+    found["drains"] = drains(runner)
     found["program"] = program(runner)
     found["rivals"] = rivals(arguments.rivals, arguments.quick)
     for target, text in [(DOCUMENT, write(DOCUMENT.read_text(), found)), (CHART, chart(measured))]:

@@ -14,7 +14,7 @@
 #   miri       Miri with many seeds
 #   thread     both sanitizers
 #   floods     probes under hostile connections to the secure port, with measurements
-#   live       2,000 random schedules of faults of an API server
+#   live       2,000 random schedules of faults of an API server, and 2,500 storms of preemptions
 #   fuzz       each target for PORTOLAN_FUZZ_SECONDS (900)
 #   soak       hostile readers, memory and progress for PORTOLAN_SOAK_MINUTES (20)
 #   demo       the scheduler on an API server that fails, for PORTOLAN_DEMO_MINUTES (60): no pod lost, flat memory and queues
@@ -46,7 +46,10 @@ run_step() {
     miri) bash ci/miri.sh 64 ;;
     thread) bash ci/sanitizers.sh address && bash ci/sanitizers.sh thread ;;
     floods) bash ci/floods.sh ;;
-    live) PORTOLAN_SCHEDULES=2000 cargo test --release -p portolan-kube --test live schedules:: ;;
+    live)
+        PORTOLAN_SCHEDULES=2000 cargo test --release -p portolan-kube --test live schedules:: &&
+            PORTOLAN_SCHEDULES=100 cargo test --release -p portolan-kube --lib storm_tests::
+        ;;
     fuzz) bash ci/fuzz.sh --seconds "${PORTOLAN_FUZZ_SECONDS:-900}" ;;
     soak) cargo run --release --example soak -- --minutes "${PORTOLAN_SOAK_MINUTES:-20}" ;;
     demo)

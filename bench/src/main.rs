@@ -3,6 +3,7 @@
 mod cache;
 mod conformance;
 mod cycles;
+mod drains;
 mod measure;
 mod nofit;
 mod processes;
@@ -37,6 +38,7 @@ enum Command {
     Cache(cache::Arguments),
     Sched(Box<sched::Arguments>),
     Threads(threads::Arguments),
+    Drains(drains::Arguments),
     Conformance(conformance::Arguments),
     Serve(serving::Arguments),
     /// Run the program `portolan`, as the server that is measured.
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
         Command::Cache(arguments) => cache::run(&arguments),
         Command::Sched(arguments) => sched::run(&arguments),
         Command::Threads(arguments) => threads::run(&arguments),
+        Command::Drains(arguments) => drains::run(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),
         Command::Serve(arguments) => serving::run(&arguments),
         Command::Portolan { words } => return portolan_cli::main_with(words),

@@ -134,7 +134,7 @@ pub(crate) fn run(
     let stage = Stage::new(engine.clone(), claims, settings.metrics)?;
     let stage = stage.while_wanted(settings.is_wanted.clone());
     let reader = engine.reader().map_err(closed)?;
-    let Schedulers { of: mut schedulers, queue, notes, warning, run } =
+    let Schedulers { of: schedulers, queue, notes, warning, run } =
         Schedulers::new(workload, source, settings, &stage)?;
     let outcome = Outcome {
         run,
@@ -188,13 +188,26 @@ pub(crate) fn run(
         let (claims, creation) = (stage.claims.clone(), workload.creation.clone());
         State { cluster, pending: Vec::new(), claims, creation }
     })?;
-    let snapshot = replay.reader.snapshot();
+    place(&mut replay, stage, (schedulers, queue), source)?;
+    replay.bar.finish_and_clear();
+    replay.outcome.wall = started.elapsed();
+    replay.finish(before)
+}
+
+/// Places the pods, without the scheduling queue if that makes no difference.
+fn place(
+    replay: &mut Replay<'_>,
+    stage: Stage,
+    (mut schedulers, queue): (Vec<(Name, Algorithm)>, QueueConfig),
+    source: &Source,
+) -> Result<(), CommandError> {
+    let (workload, snapshot) = (replay.workload, replay.reader.snapshot());
     let plain = (source.options.mode == Mode::Fill && !workload.needs_queue())
         .then(|| schedulers.pop_if(|(name, _)| name.is_empty()))
         .flatten();
     match plain {
         Some((_, scheduler)) if are_local(scheduler.framework(), &snapshot, workload) => {
-            plain::run(&mut replay, scheduler)?;
+            plain::run(replay, scheduler)
         }
         other => {
             schedulers.extend(other);
@@ -202,12 +215,9 @@ pub(crate) fn run(
             let framework = |(name, of): &(Name, Algorithm)| (name.clone(), of.framework().clone());
             let frameworks = Profiles::by_name(schedulers.iter().map(framework));
             let simulation = stage.with_schedulers(schedulers, queue)?;
-            queued::run(&mut replay, simulation, frameworks, source)?;
+            queued::run(replay, simulation, frameworks, source)
         }
     }
-    replay.bar.finish_and_clear();
-    replay.outcome.wall = started.elapsed();
-    replay.finish(before)
 }
 
 /// Whether the verdicts on a node depend on its own pods only. Rules that only the configuration sets, such as default

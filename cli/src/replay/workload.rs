@@ -125,6 +125,40 @@ impl Workload {
         }
     }
 
+    /// Adds the pods of a cluster, those on nodes only, and pods that arrive, some of which may be on nodes already.
+    fn add_pods(&mut self, of_cluster: Vec<Pod>, arriving: Vec<Pod>, source: &Source) {
+        let is_placed = |pod: &Pod| pod.node_name.is_some() || source.godel.is_assumed(pod);
+        let known: HashSet<_> = arriving.iter().map(|pod| pod.uid.clone()).collect();
+        let mut pending = 0;
+        for pod in of_cluster {
+            match is_placed(&pod) {
+                // The pod is in both files.
+                _ if known.contains(&pod.uid) => {
+                    self.intake.unread("Pod", 1, "also in the file of --pods");
+                }
+                true => self.placed.push(pod),
+                false => pending += 1,
+            }
+        }
+        self.intake.unread("Pod", pending, "pending, but not in the file of --pods");
+        for pod in arriving {
+            if is_placed(&pod) {
+                self.placed.push(pod);
+            } else {
+                let times = times(&pod);
+                // In a trace, the time of deletion is the pod's end, not its state.
+                let is_trace = source.options.mode == Mode::Timed && times.is_some();
+                let deletion_time = pod.deletion_time.filter(|_| !is_trace);
+                self.arrivals.push(Arrival { pod: Pod { deletion_time, ..pod }, times });
+            }
+        }
+        for pod in &self.placed {
+            if let Some(node) = pod.placed_on() {
+                self.creation.runs(pod, node);
+            }
+        }
+    }
+
     /// Whether a pod may have to wait for another, be preempted by it, or change more than
     /// its node when it is bound. Without such pods, a pod that was rejected once is rejected
     /// as long as pods only arrive, and the queue makes the same decisions as a plain replay.
@@ -388,36 +422,7 @@ impl Kubernetes<'_> {
         if self.nodes.is_some() {
             workload.nodes = std::mem::take(&mut cluster.nodes);
         }
-        let is_placed = |pod: &Pod| pod.node_name.is_some() || source.godel.is_assumed(pod);
-        let known: HashSet<_> = added.pods.iter().map(|pod| pod.uid.clone()).collect();
-        let mut pending = 0;
-        for pod in std::mem::take(&mut cluster.pods) {
-            match is_placed(&pod) {
-                // The pod is in both files.
-                _ if known.contains(&pod.uid) => {
-                    workload.intake.unread("Pod", 1, "also in the file of --pods");
-                }
-                true => workload.placed.push(pod),
-                false => pending += 1,
-            }
-        }
-        workload.intake.unread("Pod", pending, "pending, but not in the file of --pods");
-        for pod in added.pods {
-            if is_placed(&pod) {
-                workload.placed.push(pod);
-            } else {
-                let times = times(&pod);
-                // In a trace, the time of deletion is the pod's end, not its state.
-                let is_trace = source.options.mode == Mode::Timed && times.is_some();
-                let deletion_time = pod.deletion_time.filter(|_| !is_trace);
-                workload.arrivals.push(Arrival { pod: Pod { deletion_time, ..pod }, times });
-            }
-        }
-        for pod in &workload.placed {
-            if let Some(node) = pod.placed_on() {
-                workload.creation.runs(pod, node);
-            }
-        }
+        workload.add_pods(std::mem::take(&mut cluster.pods), added.pods, source);
         workload.objects.append(&mut cluster.objects);
         workload.objects.append(&mut added.objects);
         cluster.devices.extend(added.devices);

@@ -221,7 +221,8 @@ fn a_replaced_token_ends_logins_and_streams() {
     let client = Client { server: &server, tls: None };
     let cookie = format!("Cookie: {}\r\n", client.log_in(TOKEN).cookie());
     let mut stream = TcpStream::connect(&server.address).expect("connected");
-    let events = format!("GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n{cookie}\r\n");
+    let request = "GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n";
+    let events = format!("{request}{cookie}\r\n");
     stream.write_all(events.as_bytes()).expect("sent");
     stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
     let mut lines = BufReader::new(stream).lines().map_while(Result::ok);

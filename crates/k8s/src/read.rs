@@ -497,34 +497,11 @@ fn body(
             })
         };
     }
-    /// Appends an object of dynamic resource allocation, which `$complete` checks, to one of the lists.
-    macro_rules! device {
-        ($list:ident, $kind:ident, |$metadata:ident, $rules:pat_param| $complete:expr) => {{
-            let mut read: $kind = devices::read(object, path, stringify!($kind))?;
-            document.take(|all| {
-                let $rules = &mut Rules::apply(&mut all.defaulted);
-                let $metadata = &mut read.metadata;
-                $complete?;
-                all.devices.$list.push(Arc::new(read));
-                Ok(())
-            });
-        }};
-    }
     match kind {
-        Kind::DeviceClass => {
-            device!(classes, DeviceClass, |of, _| devices::named(of, path));
-        }
-        Kind::ResourceSlice => {
-            device!(slices, ResourceSlice, |of, _| devices::named(of, path));
-        }
-        Kind::ResourceClaim => {
-            device!(claims, ResourceClaim, |of, rules| { devices::claim(of, path, rules) });
-        }
-        Kind::ResourceClaimTemplate => {
-            device!(templates, ResourceClaimTemplate, |of, rules| {
-                devices::namespaced(of, "ResourceClaimTemplate", path, rules)
-            });
-        }
+        Kind::DeviceClass
+        | Kind::ResourceSlice
+        | Kind::ResourceClaim
+        | Kind::ResourceClaimTemplate => device(document, path, kind, object)?,
         Kind::PersistentVolumeClaim => read!(|wire, all| all.claim(wire, path)),
         Kind::StorageClass => read!(|wire, all| all.storage_class(wire, path)),
         Kind::PodDisruptionBudget => read!(|wire, all| all.budget(wire, path)),
@@ -556,6 +533,39 @@ fn body(
         }
     }
     document.collected.count(kind);
+    Ok(())
+}
+
+/// Reads an object of dynamic resource allocation.
+fn device(
+    document: &mut Document,
+    path: &Path<'_>,
+    kind: &Kind,
+    object: Typed<'_, '_>,
+) -> Result<(), ReadError> {
+    /// Appends an object, which `$complete` checks, to one of the lists.
+    macro_rules! add {
+        ($list:ident, $kind:ident, |$metadata:ident, $rules:pat_param| $complete:expr) => {{
+            let mut read: $kind = devices::read(object, path, stringify!($kind))?;
+            document.take(|all| {
+                let $rules = &mut Rules::apply(&mut all.defaulted);
+                let $metadata = &mut read.metadata;
+                $complete?;
+                all.devices.$list.push(Arc::new(read));
+                Ok(())
+            });
+        }};
+    }
+    match kind {
+        Kind::DeviceClass => add!(classes, DeviceClass, |of, _| devices::named(of, path)),
+        Kind::ResourceSlice => add!(slices, ResourceSlice, |of, _| devices::named(of, path)),
+        Kind::ResourceClaim => {
+            add!(claims, ResourceClaim, |of, rules| devices::claim(of, path, rules));
+        }
+        _ => add!(templates, ResourceClaimTemplate, |of, rules| {
+            devices::namespaced(of, "ResourceClaimTemplate", path, rules)
+        }),
+    }
     Ok(())
 }
 
