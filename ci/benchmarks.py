@@ -299,7 +299,6 @@ def program(runner):
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for nodes, pods, questions in [
-            (15_000, 39_000, ["explain --pod d/huge", "what-if --drain n0"]),
             (15_000, 150_000, ["explain --pod d/huge", "what-if --drain n0"]),
             (1_000, 30_000, ["what-if --consolidate"]),
         ]:
