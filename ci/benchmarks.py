@@ -265,12 +265,13 @@ def cache(runner):
 def drains(runner):
     """Returns the table of drains."""
     size = ["--nodes", "300", "--candidates", "20"] if runner.quick else []
-    results = runner.run(["drains", *size])
-    span = [f"{digits(of['min'])}–{digits(of['max'])}" for of in results]
-    rows = [
-        [str(of["threads"]), digits(of["seconds"]), times, f"{of['ratio']:.2f}"] for of, times in zip(results, span)
-    ]
-    return f"{table(['threads', 's', 'min to max', 'to one'], rows)}\n\nCommand: `portolan-bench drains`."
+    arguments = ["drains", *size, "--repeat", str(runner.repeat)]
+    rows = []
+    for of in runner.run(arguments):
+        span = f"{digits(of['min'])}–{digits(of['max'])}"
+        rows.append([str(of["threads"]), digits(of["seconds"]), span, f"{of['speedup']:.2f}"])
+    rows = table(["threads", "s", "min to max", "speed-up"], rows)
+    return f"{rows}\n\nCommand: `portolan-bench {' '.join(arguments)}`."
 
 
 def noise(runner):

@@ -48,7 +48,7 @@ run_step() {
     floods) bash ci/floods.sh ;;
     live)
         PORTOLAN_SCHEDULES=2000 cargo test --release -p portolan-kube --test live schedules:: &&
-            PORTOLAN_SCHEDULES=100 cargo test --release -p portolan-kube --lib storm_tests::
+            PORTOLAN_STORMS=100 cargo test --release -p portolan-kube --lib storm_tests::
         ;;
     fuzz) bash ci/fuzz.sh --seconds "${PORTOLAN_FUZZ_SECONDS:-900}" ;;
     soak) cargo run --release --example soak -- --minutes "${PORTOLAN_SOAK_MINUTES:-20}" ;;

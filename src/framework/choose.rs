@@ -22,7 +22,7 @@ use super::dispatch::{self, Asked, Usage};
 use super::extender;
 use super::filters::nodes_of;
 use super::memo::{Verdict, VerdictCache};
-use super::parallel::{Stage, Threads};
+use super::parallel::{Threads, Timed};
 use super::recorder::Step;
 use super::scores::{Given, Scorer, Scores};
 use super::search::{Chosen, FoundChunks};
@@ -181,7 +181,7 @@ impl<'a> Choice<'a, '_> {
         cache: &mut VerdictCache,
     ) -> Result<(), Status> {
         let nodes = &self.found.nodes;
-        let mut trial = self.threads.try_alone(Some(Stage::LocalScore));
+        let mut trial = self.threads.try_alone(Timed::LocalScores);
         let mut scored = Ok(());
         for (at, (of, _)) in nodes.iter().enumerate() {
             let Some(verdict) = cache.unscored(of.id, of.at) else { continue };
@@ -291,7 +291,8 @@ impl<'a> Choice<'a, '_> {
         let nodes = &self.found.nodes;
         scorer.count(self.found.feasible as u64);
         let mut values = Vec::with_capacity(self.found.feasible);
-        let (mut trial, mut scored) = (self.threads.try_alone(None), Ok(()));
+        let mut trial = self.threads.try_alone(Timed::OtherScores);
+        let mut scored = Ok(());
         // An error does not keep the other chunks from being scored.
         let mut add = |column, mask| match column {
             Ok(column) => extend_by_lanes(&mut values, &column, mask),

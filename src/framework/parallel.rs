@@ -3,8 +3,8 @@
 //! Waking a thread takes longer than judging a few chunks, and a woken thread may have to wait for a processor. So the
 //! calling thread works alone until a worker runs: a worker that is awake keeps recording the time, and work is shared
 //! with the workers that did so recently. They take ranges in turn with the calling thread until nothing is left, and
-//! stay awake for a while, so that the next decision can share less work. Another program may interrupt a worker in the
-//! middle of a range; sharing backs off after that. No item depends on another, so the results do not depend on the number
+//! stay awake for a while, so that the next decision can share less work. A few items are worth it if the first one takes
+//! long. Another program may interrupt a worker in the middle of a range; sharing backs off after that. No item depends on another, so the results do not depend on the number
 //! of threads. A decision waits for the workers that it shares work with, even if other work of the pool delays them.
 //!
 //! Short work wakes no worker, not even if decisions follow each other. On an idle machine that would pay off, but beside
@@ -27,7 +27,7 @@ const WORTH_WAKING: Duration =
 const WORTH_SHARING: Duration =
     Duration::from_micros(if cfg!(any(debug_assertions, fuzzing)) { 1 } else { 10 });
 
-/// How long a worker stays awake after work was last shared: longer than a scheduler's other steps between two decisions.
+/// How long a worker stays awake after work was shared: longer than a scheduler's other steps between two decisions.
 const AWAKE: Duration = Duration::from_millis(1);
 
 /// A worker that has not recorded the time for this long does not run: the system runs another thread on its processor,
@@ -39,11 +39,15 @@ const LATELY: Duration = Duration::from_micros(if cfg!(debug_assertions) { 1_000
 /// How long the items of one range take.
 const RANGE: Duration = Duration::from_micros(4);
 
-/// How many items the calling thread processes before it decides. One is enough if it takes [`WORTH_WAKING`].
+/// How many items the calling thread processes before it decides.
 const TRIED: usize = 4;
 
-/// Up to this many items are shared only if the first one takes [`WORTH_WAKING`].
+/// The calling thread decides after one item if there are at most this many, or if the item takes [`AWAKE`].
 const FEW: usize = 4 * TRIED;
+
+/// How many times the time of few items is not taken after the first of them took less than [`WORTH_WAKING`]: taking it
+/// costs as much as judging a chunk or two.
+const UNTIMED: usize = 16;
 
 /// How often the calling thread checks whether the others have finished before it sleeps.
 const SPINS: usize = 2_000;
@@ -61,15 +65,16 @@ pub(super) struct Workers {
     /// By the logarithm of the microseconds that the calling thread alone would take: whether sharing pays off depends on
     /// them.
     backoffs: [Backoff; 16],
-    /// By [`Stage`]: whether taking the time of few items paid off.
-    few: [Backoff; 2],
+    /// How many more times the time of few items is not taken, by [`Timed`].
+    untimed: [AtomicUsize; 2],
 }
 
-/// The stages of a decision whose items take about the same time for each pod.
+/// What is timed. Scores of plugins that are not local always are: they take longer than reading the clock.
 #[derive(Clone, Copy)]
-pub(super) enum Stage {
-    Filter,
-    LocalScore,
+pub(super) enum Timed {
+    Filters,
+    LocalScores,
+    OtherScores,
 }
 
 /// The workers between two shared decisions.
@@ -77,24 +82,24 @@ struct Idling {
     workers: Vec<Worker>,
     /// The number of times that work was shared.
     shared: AtomicUsize,
-    /// The number of scheduling threads that share work at this moment: a single item may take longer than [`AWAKE`].
-    sharing: AtomicUsize,
+    /// Whether there is shared work that no thread has begun. A single item may take longer than [`AWAKE`].
+    is_sharing: AtomicBool,
 }
 
-/// Keeps the workers awake while a scheduling thread shares work.
-struct Sharing<'a>(&'a AtomicUsize);
+/// Keeps the workers awake for shared work.
+struct Sharing<'a>(&'a Idling);
 
 impl<'a> Sharing<'a> {
-    fn begin(sharing: &'a AtomicUsize) -> Sharing<'a> {
+    fn begin(idling: &'a Idling) -> Sharing<'a> {
         // Relaxed, here and below: see `Workers::wake`.
-        sharing.fetch_add(1, Ordering::Relaxed);
-        Sharing(sharing)
+        idling.is_sharing.store(true, Ordering::Relaxed);
+        Sharing(idling)
     }
 }
 
 impl Drop for Sharing<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.is_sharing.store(false, Ordering::Relaxed);
     }
 }
 
@@ -113,12 +118,12 @@ std::thread_local! {
     static POLLED: Arc<LastPoll> = Arc::default();
 }
 
-/// Exponential backoff after something did not pay off.
+/// Exponential backoff after sharing did not pay off.
 ///
 /// Only the scheduling thread uses it. Atomic because [`Workers`] is shared with the pool's threads.
 #[derive(Default)]
 struct Backoff {
-    /// How many times it is not done, and how many of these remain.
+    /// How many times work is not shared, and how many of these remain.
     pause: AtomicUsize,
     left: AtomicUsize,
 }
@@ -136,9 +141,9 @@ const fn nanos(time: Duration) -> u64 {
 impl Workers {
     pub(super) fn new(pool: Arc<rayon::ThreadPool>) -> Workers {
         let workers = (0..pool.current_num_threads()).map(|_| Worker::default()).collect();
-        let [shared, sharing] = [0; 2].map(AtomicUsize::new);
-        let idling = Arc::new(Idling { workers, shared, sharing });
-        Workers { pool, idling, backoffs: Default::default(), few: Default::default() }
+        let (shared, is_sharing) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let idling = Arc::new(Idling { workers, shared, is_sharing });
+        Workers { pool, idling, backoffs: Default::default(), untimed: Default::default() }
     }
 
     fn backoff(&self, alone: Duration) -> &Backoff {
@@ -156,6 +161,10 @@ impl Workers {
     fn wake(&self) {
         // Relaxed, here and below: a wrong answer costs time only, and the pool orders the data.
         self.idling.shared.fetch_add(1, Ordering::Relaxed);
+        self.wake_sleeping();
+    }
+
+    fn wake_sleeping(&self) {
         if !self.idling.workers.iter().all(|worker| worker.is_awake.load(Ordering::Relaxed)) {
             let idling = self.idling.clone();
             self.pool.spawn_broadcast(move |worker| idling.stay_awake(worker.index()));
@@ -172,7 +181,7 @@ impl Worker {
 }
 
 impl Backoff {
-    /// Returns whether to do it now.
+    /// Returns whether work should be shared now.
     fn take_turn(&self) -> bool {
         // Relaxed, here and below: see the type.
         let left = self.left.load(Ordering::Relaxed);
@@ -180,7 +189,7 @@ impl Backoff {
         left == 0
     }
 
-    /// Records whether it paid off.
+    /// Records whether sharing took no longer than the calling thread alone would have taken.
     fn record(&self, paid_off: bool) {
         let pause = match paid_off {
             true => 0,
@@ -209,7 +218,7 @@ impl Idling {
             let now = clock();
             polled.store(now, Ordering::Relaxed);
             let shared_now = self.shared.load(Ordering::Relaxed);
-            if shared_now != shared || self.sharing.load(Ordering::Relaxed) > 0 {
+            if shared_now != shared || self.is_sharing.load(Ordering::Relaxed) {
                 (shared, since) = (shared_now, now);
             } else if now.saturating_sub(since) > nanos(AWAKE) {
                 break;
@@ -228,9 +237,14 @@ impl<'a> Threads<'a> {
         Threads(workers)
     }
 
-    /// Calls `work`, which filters, once for each item.
-    pub(super) fn for_each<T: Send>(self, items: &mut [T], work: impl Fn(&mut T) + Sync) {
-        let mut trial = self.try_alone(Some(Stage::Filter));
+    /// Calls `work` once for each item.
+    pub(super) fn for_each<T: Send>(
+        self,
+        timed: Timed,
+        items: &mut [T],
+        work: impl Fn(&mut T) + Sync,
+    ) {
+        let mut trial = self.try_alone(timed);
         for at in 0..items.len() {
             if let Some(each) = trial.should_share(items.len() - at) {
                 return self.share(&mut items[at..], each, work);
@@ -245,9 +259,9 @@ impl<'a> Threads<'a> {
     }
 
     /// Begins items that the calling thread processes where they are, until it turns out that the rest should be shared.
-    pub(super) fn try_alone(self, stage: Option<Stage>) -> Trial<'a> {
-        let few = self.0.zip(stage).map(|(workers, stage)| &workers.few[stage as usize]);
-        Trial { threads: self, few, started: None, tried: 0 }
+    pub(super) fn try_alone(self, timed: Timed) -> Trial<'a> {
+        let untimed = self.0.and_then(|workers| workers.untimed.get(timed as usize));
+        Trial { threads: self, untimed, started: None, tried: 0, is_decided: !self.are_several() }
     }
 
     /// Whether there is more than one thread.
@@ -265,7 +279,7 @@ impl<'a> Threads<'a> {
         match (self.0, self.worthwhile(each, items.len())) {
             (Some(workers), Some(range)) => {
                 let (started, alone) = (Instant::now(), each.saturating_mul(items.len() as u32));
-                share(workers, items, range, &work);
+                share(workers, items, (each, range), &work);
                 if BACKS_OFF {
                     workers.backoff(alone).record(started.elapsed() <= alone);
                 }
@@ -279,7 +293,8 @@ impl<'a> Threads<'a> {
     fn worthwhile(self, each: Duration, items: usize) -> Option<usize> {
         // A worker that waits for others executes other work of the pool, which may take long.
         let workers = self.0.filter(|workers| workers.pool.current_thread_index().is_none())?;
-        let range = range_of(each, items, WORTH_SHARING)?;
+        // The calling thread takes the first range.
+        let range = range_of(each, items, WORTH_SHARING).filter(|range| *range < items)?;
         let alone = each.saturating_mul(items as u32);
         if !workers.backoff(alone).take_turn() {
             return None;
@@ -291,42 +306,47 @@ impl<'a> Threads<'a> {
 /// Items that the calling thread processes alone at first.
 pub(super) struct Trial<'a> {
     threads: Threads<'a>,
-    few: Option<&'a Backoff>,
+    /// How many more times the time of few such items is not taken, unless it always is.
+    untimed: Option<&'a AtomicUsize>,
     started: Option<Instant>,
-    /// The number of processed items; more than [`TRIED`] after the decision.
+    /// The number of items processed since `started`.
     tried: usize,
+    is_decided: bool,
 }
 
 impl Trial<'_> {
     /// Called before each item, with the number of items that are left. Returns how long an item takes, once, if several
     /// threads should share these.
     pub(super) fn should_share(&mut self, left: usize) -> Option<Duration> {
-        if !self.threads.are_several() || self.tried > TRIED {
+        if self.is_decided {
             return None;
         }
-        let tried = self.tried;
+        let Some(started) = self.started else {
+            self.is_decided = left <= 1 || (left <= FEW && self.is_untimed());
+            self.started = (!self.is_decided).then(Instant::now);
+            return None;
+        };
         self.tried += 1;
-        if tried == 0 && left <= FEW && self.few.is_some_and(|few| !few.take_turn()) {
-            self.tried = TRIED + 1;
+        if self.tried != 1 && self.tried != TRIED {
             return None;
         }
-        let started = *self.started.get_or_insert_with(Instant::now);
-        if tried != 1 && tried != TRIED {
+        let each = started.elapsed() / self.tried as u32;
+        let are_few = self.tried == 1 && left < FEW;
+        self.is_decided = are_few || self.tried == TRIED || each >= AWAKE;
+        if are_few && each < WORTH_WAKING {
+            // Relaxed: only the scheduling thread uses it.
+            self.untimed.inspect(|untimed| untimed.store(UNTIMED, Ordering::Relaxed));
             return None;
         }
-        let each = started.elapsed() / tried as u32;
-        let is_long = each >= WORTH_WAKING;
-        if let Some(few) = self.few.filter(|_| tried == 1 && (is_long || left < FEW)) {
-            few.record(is_long);
-        }
-        if tried == 1 && !is_long {
-            if left < FEW {
-                self.tried = TRIED + 1;
-            }
-            return None;
-        }
-        self.tried = TRIED + 1;
-        Some(each).filter(|each| self.threads.are_worthwhile(*each, left))
+        Some(each).filter(|each| self.is_decided && self.threads.are_worthwhile(*each, left))
+    }
+
+    /// Counts down.
+    fn is_untimed(&self) -> bool {
+        let Some(untimed) = self.untimed else { return false };
+        let left = untimed.load(Ordering::Relaxed);
+        untimed.store(left.saturating_sub(1), Ordering::Relaxed);
+        left > 0
     }
 }
 
@@ -341,10 +361,10 @@ fn range_of(each: Duration, items: usize, least: Duration) -> Option<usize> {
 fn share<T: Send>(
     workers: &Workers,
     items: &mut [T],
-    range: usize,
+    (each, range): (Duration, usize),
     work: &(impl Fn(&mut T) + Sync),
 ) {
-    let _sharing = Sharing::begin(&workers.idling.sharing);
+    let sharing = Sharing::begin(&workers.idling);
     workers.wake();
     let all = workers.idling.workers.len();
     let ranges = Mutex::new(items.chunks_mut(range));
@@ -360,8 +380,13 @@ fn share<T: Send>(
             };
             let Some(next) = next else { break };
             if helpers < all && left > 0 {
+                let running = workers.running();
+                if running == 0 && each >= AWAKE {
+                    // They may have fallen asleep in the moment in which they were woken.
+                    workers.wake_sleeping();
+                }
                 // This may count a worker that was just given a job; its second job finds no range.
-                for _ in 0..workers.running().min(all - helpers).min(left) {
+                for _ in 0..running.min(all - helpers).min(left) {
                     helpers += 1;
                     // Relaxed, here and below: only tells the calling thread that it need not sleep. The scope orders
                     // the work.
@@ -376,6 +401,7 @@ fn share<T: Send>(
             }
             run(next);
         }
+        drop(sharing);
         for _ in 0..SPINS {
             if unfinished.load(Ordering::Relaxed) == 0 {
                 break;
@@ -400,7 +426,7 @@ mod tests {
                     std::thread::sleep(Duration::from_micros(pause));
                     *item += 1;
                 };
-                Threads::new(workers).for_each(&mut items, slowly);
+                Threads::new(workers).for_each(Timed::Filters, &mut items, slowly);
                 Threads::new(workers)
                     .share(&mut items, Duration::from_micros(50), |item| *item += 1);
                 assert_eq!(items, vec![2; len]);
@@ -495,28 +521,46 @@ mod tests {
     #[test]
     fn workers_take_part_if_an_item_takes_longer_than_they_stay_awake() {
         let workers = Workers::new(one_thread());
-        let here = std::thread::current().id();
-        let mut threads = [here; 40];
-        Threads::new(Some(&workers)).share(&mut threads, AWAKE, |thread| {
-            *thread = std::thread::current().id();
-            std::thread::sleep(2 * AWAKE);
-        });
-        assert!(threads.iter().any(|thread| *thread != here));
-        while any_awake(&workers) {
-            std::thread::yield_now();
+        let (here, started) = (std::thread::current().id(), Instant::now());
+        let mut threads = [here; 20];
+        while threads.iter().all(|thread| *thread == here) {
+            assert!(started.elapsed() < Duration::from_secs(60), "no worker takes part");
+            Threads::new(Some(&workers)).share(&mut threads, AWAKE, |thread| {
+                *thread = std::thread::current().id();
+                std::thread::sleep(2 * AWAKE);
+            });
         }
+        assert!(!workers.idling.is_sharing.load(Ordering::Relaxed));
+    }
+
+    /// Returns whether `len` items are shared if each takes this long.
+    fn are_shared(workers: &Workers, len: usize, each: Duration) -> bool {
+        let before = workers.idling.shared.load(Ordering::Relaxed);
+        // Not backed off by an earlier call.
+        workers.backoffs.iter().for_each(|backoff| backoff.record(true));
+        Threads::new(Some(workers))
+            .for_each(Timed::Filters, &mut vec![(); len], |()| std::thread::sleep(each));
+        workers.idling.shared.load(Ordering::Relaxed) > before
     }
 
     #[test]
-    fn few_items_are_shared_if_each_takes_long() {
+    fn few_items_are_shared_if_the_first_takes_long() {
         let workers = Workers::new(one_thread());
-        let threads = Threads::new(Some(&workers));
-        for (len, is_shared) in [(0, false), (1, false), (2, true), (FEW, true)] {
-            let before = workers.idling.shared.load(Ordering::Relaxed);
-            threads.for_each(&mut vec![(); len], |()| std::thread::sleep(WORTH_WAKING));
-            let after = workers.idling.shared.load(Ordering::Relaxed);
-            assert_eq!(after > before, is_shared, "{len} items");
+        for (len, is_shared) in [(0, false), (1, false), (2, false), (3, true), (FEW, true)] {
+            assert_eq!(are_shared(&workers, len, WORTH_WAKING), is_shared, "{len} items");
         }
+        let trial = |each| {
+            let mut trial = Threads::new(Some(&workers)).try_alone(Timed::Filters);
+            trial.should_share(FEW);
+            trial.started = trial.started.and_then(|started| started.checked_sub(each));
+            trial.should_share(FEW - 1).is_some()
+        };
+        // Items that took no time make the next ones untimed, but not for long.
+        workers.untimed[Timed::Filters as usize].store(UNTIMED, Ordering::Relaxed);
+        for _ in 0..UNTIMED {
+            assert!(!trial(Duration::from_secs(1)));
+        }
+        assert!(trial(Duration::from_secs(1)));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::snapshot::{Chunk, Cluster, NodeInfo};
 use super::dispatch;
 use super::filters::{Filters, Scope, nodes_of};
 use super::memo::VerdictCache;
-use super::parallel::Threads;
+use super::parallel::{Threads, Timed};
 use super::sampling::{Following, Found, Judge, Order};
 use super::{Cycle, Status};
 
@@ -170,7 +170,7 @@ impl<'a, 'c> Search<'a, 'c> {
                 }
             }
         }
-        self.threads.for_each(&mut jobs, |job| self.judge(job));
+        self.threads.for_each(Timed::Filters, &mut jobs, |job| self.judge(job));
         let mut jobs = jobs.into_iter().peekable();
         let mut failed = None;
         for (of, mask) in &mut nodes {

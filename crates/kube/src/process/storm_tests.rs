@@ -200,13 +200,13 @@ async fn run(seed: u64, weather: Weather, storms: usize) {
     }
 }
 
-/// As many victims as the preemptors need, none deleted twice, no preemptor left: 200 storms, or 25 for each of
-/// `PORTOLAN_SCHEDULES`.
+/// As many victims as the preemptors need, none deleted twice, no preemptor left. 8 clusters with 25 storms each;
+/// `PORTOLAN_STORMS` sets the number of clusters.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn preemption_storms_evict_each_victim_once_and_no_more_than_needed() {
     let weathers = [Weather::Slow, Weather::Refusing, Weather::Restarting, Weather::Slow];
-    let seeds = std::env::var("PORTOLAN_SCHEDULES").ok().and_then(|number| number.parse().ok());
-    for (seed, weather) in (0..seeds.unwrap_or(8)).zip(weathers.into_iter().cycle()) {
+    let clusters = std::env::var("PORTOLAN_STORMS").ok().and_then(|number| number.parse().ok());
+    for (seed, weather) in (0..clusters.unwrap_or(8)).zip(weathers.into_iter().cycle()) {
         run(seed, weather, 25).await;
     }
 }
