@@ -4,8 +4,9 @@
 //! calling thread works alone until a worker runs: a worker that is awake keeps recording the time, and work is shared
 //! with the workers that did so recently. They take ranges in turn with the calling thread until nothing is left, and
 //! stay awake for a while, so that the next decision can share less work. A few items are worth it if the first one takes
-//! long. Another program may interrupt a worker in the middle of a range; sharing backs off after that. No item depends on another, so the results do not depend on the number
-//! of threads. A decision waits for the workers that it shares work with, even if other work of the pool delays them.
+//! long. Another program may interrupt a worker in the middle of a range; sharing backs off after that. No item depends
+//! on another, so the results do not depend on the number of threads. A decision waits for the workers that it shares
+//! work with, even if other work of the pool delays them.
 //!
 //! Short work wakes no worker, not even if decisions follow each other. On an idle machine that would pay off, but beside
 //! one busy program a worker that polls takes a fifth of the scheduling thread's time.
