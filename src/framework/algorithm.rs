@@ -51,8 +51,10 @@ pub struct Algorithm {
 impl Algorithm {
     /// Creates an algorithm that evaluates nodes on the calling thread. The threads of `pool` join in if plugins judge or
     /// score many nodes whose verdicts are not cached, or take long for each node. They are additional threads: a pool of
-    /// one thread makes two. After a shared decision they spin for another millisecond, so that the next one can begin at
-    /// once; with several schedulers on one pool, each keeps them awake.
+    /// one thread makes two. They spin while work is left, and for another millisecond, so that the next decision can
+    /// begin at once; with several schedulers on one pool, each keeps them awake. A plugin is then called on these
+    /// threads, and should not wait for rayon there: it might execute another scheduler's work meanwhile. On a thread of
+    /// the pool itself nothing is shared.
     ///
     /// ```
     /// use portolan::cache::{Config, Engine};

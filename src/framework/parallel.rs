@@ -525,8 +525,9 @@ mod tests {
         let (here, started) = (std::thread::current().id(), Instant::now());
         let mut threads = [here; 20];
         while threads.iter().all(|thread| *thread == here) {
-            assert!(started.elapsed() < Duration::from_secs(60), "no worker takes part");
-            Threads::new(Some(&workers)).share(&mut threads, AWAKE, |thread| {
+            assert!(started.elapsed() < Duration::from_secs(10), "no worker takes part");
+            // Expected to take less, so that a worker that fell asleep is not woken again.
+            Threads::new(Some(&workers)).share(&mut threads, AWAKE / 2, |thread| {
                 *thread = std::thread::current().id();
                 std::thread::sleep(2 * AWAKE);
             });
@@ -550,18 +551,51 @@ mod tests {
         for (len, is_shared) in [(0, false), (1, false), (2, false), (3, true), (FEW, true)] {
             assert_eq!(are_shared(&workers, len, WORTH_WAKING), is_shared, "{len} items");
         }
-        let trial = |each| {
-            let mut trial = Threads::new(Some(&workers)).try_alone(Timed::Filters);
-            trial.should_share(FEW);
-            trial.started = trial.started.and_then(|started| started.checked_sub(each));
-            trial.should_share(FEW - 1).is_some()
-        };
-        // Items that took no time make the next ones untimed, but not for long.
-        workers.untimed[Timed::Filters as usize].store(UNTIMED, Ordering::Relaxed);
-        for _ in 0..UNTIMED {
-            assert!(!trial(Duration::from_secs(1)));
+    }
+
+    /// Returns how many of `len` items the calling thread processes before they are shared, if they are and each takes
+    /// this long.
+    fn alone(workers: &Workers, timed: Timed, len: usize, each: Duration) -> Option<usize> {
+        let mut trial = Threads::new(Some(workers)).try_alone(timed);
+        (0..len).find(|at| {
+            let spent = each * *at as u32;
+            trial.started = trial.started.and_then(|_| Instant::now().checked_sub(spent));
+            trial.should_share(len - at).is_some()
+        })
+    }
+
+    #[test]
+    fn the_calling_thread_decides_after_one_item_or_after_four() {
+        let workers = Workers::new(one_thread());
+        for (len, each, expected) in [
+            (FEW, WORTH_WAKING, Some(1)),
+            (FEW + 1, AWAKE, Some(1)),
+            (FEW + 1, AWAKE / 2, Some(TRIED)),
+            (10 * FEW, WORTH_WAKING, Some(TRIED)),
+        ] {
+            assert_eq!(alone(&workers, Timed::Filters, len, each), expected, "{len} {each:?}");
         }
-        assert!(trial(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn few_short_items_make_the_next_ones_untimed_but_not_for_long() {
+        let workers = Workers::new(one_thread());
+        let alone = |timed, each| alone(&workers, timed, FEW, each);
+        let long = Duration::from_secs(1);
+        for untimed in &workers.untimed {
+            untimed.store(UNTIMED, Ordering::Relaxed);
+        }
+        for timed in [Timed::Filters, Timed::LocalScores] {
+            assert!((0..UNTIMED).all(|_| alone(timed, long).is_none()));
+            assert_eq!(alone(timed, long), Some(1));
+        }
+        assert_eq!(alone(Timed::OtherScores, long), Some(1));
+        let mut trial = Threads::new(Some(&workers)).try_alone(Timed::Filters);
+        trial.should_share(FEW);
+        trial.started = Some(Instant::now() + long);
+        assert_eq!(trial.should_share(FEW - 1), None);
+        assert_eq!(workers.untimed[Timed::Filters as usize].load(Ordering::Relaxed), UNTIMED);
+        assert_eq!(alone(Timed::OtherScores, long), Some(1));
     }
 
     #[test]
