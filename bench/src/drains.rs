@@ -11,6 +11,7 @@ use portolan::model::{Labels, Name, Pod, pod};
 use portolan::scheduler::drain::{Budgets, DrainOptions};
 use portolan::{AlgorithmConfig, Framework, WhatIf};
 use portolan_cli::{CommandError, Output, closed, plain, print, right};
+use portolan_testkit::measure::{Sorted, ratios, rotate};
 use serde_json::{Value, json};
 
 use super::cache::make_node;
@@ -18,8 +19,8 @@ use super::cache::make_node;
 /// Measure how long it takes to find out which nodes could be drained.
 ///
 /// Each candidate is drained on a fork of one version: its pods are evicted and placed again, each after the pods before
-/// it. Thirty pods in a row share a template. `drained` counts the nodes whose pods all find another node; `seconds`,
-/// `min` and `max` are the median, the shortest and the longest scan, and `speedup` is relative to the first row.
+/// it. Thirty pods in a row share a template. `drained` counts the nodes whose pods all find another node. `seconds`, `min`
+/// and `max` are of the scans, and `speedup` is the median ratio to the scans of the first row.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Number of nodes, each with 4 cpu, 32 Gi and 110 pods, in three zones.
@@ -29,8 +30,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "COUNT", default_value_t = 30, value_parser = clap::value_parser!(u32).range(0..=40))]
     pods_per_node: u32,
     /// Number of nodes to drain, at regular intervals.
-    #[arg(long, value_name = "COUNT", default_value_t = 1000)]
-    candidates: usize,
+    #[arg(long, value_name = "COUNT", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    candidates: u32,
     /// Numbers of threads to compare, separated by commas.
     #[arg(long, value_name = "COUNT", value_delimiter = ',', default_value = "1,2", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Vec<u16>,
@@ -45,36 +46,35 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     let snapshot = cluster(arguments)?;
     let names: Vec<Name> = snapshot.nodes().map(|node| node.name().clone()).collect();
-    let step = (names.len() / arguments.candidates.max(1)).max(1);
-    let candidates: Vec<Name> =
-        names.into_iter().step_by(step).take(arguments.candidates).collect();
-    let mut scans = vec![Vec::new(); arguments.threads.len()];
-    let mut drained = None;
-    for _ in 0..arguments.repeat {
-        for (threads, scans) in arguments.threads.iter().zip(&mut scans) {
-            let started = Instant::now();
-            let found = scan(&snapshot, &candidates, *threads)?;
-            scans.push(started.elapsed().as_secs_f64());
-            let first = *drained.get_or_insert(found);
-            if found != first {
-                return Err(closed(format!("two scans drained {first} and {found} nodes")));
-            }
-        }
+    let most = arguments.candidates as usize;
+    let step = (names.len() / most).max(1);
+    let candidates: Vec<Name> = names.into_iter().step_by(step).take(most).collect();
+    let scans = rotate(arguments.repeat.into(), arguments.threads.len(), |which, _| {
+        let started = Instant::now();
+        let drained = scan(&snapshot, &candidates, arguments.threads[which])?;
+        Ok((drained, started.elapsed().as_secs_f64()))
+    });
+    let scans: Result<Vec<Vec<(usize, f64)>>, CommandError> =
+        scans.into_iter().map(|of| of.into_iter().collect()).collect();
+    let scans = scans?;
+    let mut found = scans.iter().flatten().map(|(drained, _)| *drained);
+    let drained = found.next().unwrap_or_default();
+    if let Some(other) = found.find(|other| *other != drained) {
+        return Err(closed(format!("two scans drained {drained} and {other} nodes")));
     }
-    for scans in &mut scans {
-        scans.sort_by(f64::total_cmp);
-    }
-    let median = |scans: &[f64]| scans.get(scans.len() / 2).copied().unwrap_or_default();
-    let first = scans.first().map_or(0.0, |scans| median(scans));
+    let seconds = |scans: &[(usize, f64)]| -> Vec<f64> { scans.iter().map(|of| of.1).collect() };
+    let first = seconds(&scans[0]);
     let rows = arguments.threads.iter().zip(&scans).map(|(threads, scans)| {
+        let seconds = seconds(scans);
+        let sorted = Sorted::new(seconds.iter().copied());
         json!({
             "threads": threads,
             "candidates": candidates.len(),
             "drained": drained,
-            "seconds": median(scans),
-            "min": scans.first(),
-            "max": scans.last(),
-            "speedup": first / median(scans),
+            "seconds": sorted.quantile(0.5),
+            "min": sorted.quantile(0.0),
+            "max": sorted.quantile(1.0),
+            "speedup": ratios(&first, &seconds).quantile(0.5),
         })
     });
     let rows: Vec<Value> = rows.collect();
