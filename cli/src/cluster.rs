@@ -1,5 +1,7 @@
 //! Loads a cluster from files into a writer.
 
+#[cfg(all(test, feature = "cluster"))]
+pub(crate) mod random;
 #[cfg(feature = "cluster")]
 mod readings;
 mod rest;
@@ -31,7 +33,7 @@ use crate::simulation::{closed, event};
 use crate::text::{count, shortened};
 
 #[cfg(feature = "cluster")]
-pub(crate) use readings::Readings;
+pub(crate) use readings::{Readings, device_events};
 #[cfg(feature = "cluster")]
 use rest::Controllers;
 pub(crate) use rest::Rest;

@@ -31,7 +31,7 @@ use tokio::time::timeout;
 use super::access::{self, Access, admit};
 use super::difference::Difference;
 use super::figures::{Figures, measure};
-use super::history::{History, LIFETIME};
+use super::history::{History, LIFETIME, NotHeld};
 use super::lines::Lines;
 use super::page;
 use super::problem::Problem;
@@ -152,10 +152,10 @@ impl App {
     }
 
     /// The cluster of a session or of a reading, or the current one.
-    fn view(&self, of: &Parameters) -> Result<Arc<View>, Problem> {
+    async fn view(self: &Arc<App>, of: &Parameters) -> Result<Arc<View>, Problem> {
         match (&of.session, of.generation) {
             (Some(id), None) => Ok(self.session(id)?.0.view.clone()),
-            (None, Some(Number(generation))) => self.reading(generation),
+            (None, Some(Number(generation))) => self.reading(generation).await,
             (None, None) => Ok(self.current()),
             (Some(_), Some(_)) => {
                 let what = "session and generation exclude each other: a session has a generation";
@@ -164,13 +164,24 @@ impl App {
         }
     }
 
-    fn reading(&self, generation: u64) -> Result<Arc<View>, Problem> {
+    async fn reading(self: &Arc<App>, generation: u64) -> Result<Arc<View>, Problem> {
         let current = self.current();
         if current.reading.generation == generation {
             return Ok(current);
         }
-        let held = self.history.view(generation);
-        held.map_err(|not_held| Problem::not_found(not_held.to_string()))
+        if let Some(ready) = self.history.ready(generation) {
+            return Ok(ready);
+        }
+        let made = work(self, move |app, _| {
+            app.history.view(generation).map_err(|not_held| {
+                let status = match not_held {
+                    NotHeld::Gone { .. } => StatusCode::NOT_FOUND,
+                    NotHeld::Refused { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+                };
+                Problem::new(status, not_held.to_string())
+            })
+        });
+        made.await
     }
 
     fn session(&self, id: &str) -> Result<(Arc<Session>, Value), Problem> {
@@ -291,7 +302,7 @@ pub(super) fn fields(headers: &HeaderMap, body: &Bytes) -> Result<Map<String, Va
 }
 
 pub(super) async fn summary(State(app): Shared, Asked(of): Asked<Parameters>) -> Answer {
-    let view = app.view(&of)?;
+    let view = app.view(&of).await?;
     let summary = move || {
         let session = of.session.as_deref();
         Ok(view.summary(&app.source, session, app.error().as_deref()).to_string())
@@ -300,7 +311,7 @@ pub(super) async fn summary(State(app): Shared, Asked(of): Asked<Parameters>) ->
 }
 
 pub(super) async fn nodes(State(app): Shared, Asked(of): Asked<Parameters>) -> Answer {
-    let view = app.view(&of)?;
+    let view = app.view(&of).await?;
     Ok(text(at_once(move || Ok(view.nodes().to_string())).await?))
 }
 
@@ -309,13 +320,13 @@ pub(super) async fn node(
     Path(name): Path<String>,
     Asked(of): Asked<Parameters>,
 ) -> Answer {
-    let view = app.view(&of)?;
+    let view = app.view(&of).await?;
     let node = at_once(move || view.node(&name).map_err(Problem::not_found));
     Ok(text(node.await?.to_string()))
 }
 
 pub(super) async fn pending(State(app): Shared, Asked(of): Asked<Parameters>) -> Answer {
-    let view = app.view(&of)?;
+    let view = app.view(&of).await?;
     Ok(text(work(&app, move |app, _| Ok(view.pending(&app.rules)?)).await?))
 }
 
@@ -325,7 +336,7 @@ pub(super) async fn explain(
     headers: HeaderMap,
     body: Bytes,
 ) -> Answer {
-    let view = app.view(&of)?;
+    let view = app.view(&of).await?;
     let fields = fields(&headers, &body)?;
     let field = |name: &str| fields.get(name).and_then(Value::as_str).map(str::to_owned);
     let (Some(pod), namespace) = (field("pod"), field("namespace")) else {
@@ -345,7 +356,7 @@ pub(super) async fn headroom(
     headers: HeaderMap,
     body: Bytes,
 ) -> Answer {
-    let view = app.view(&of)?;
+    let view = app.view(&of).await?;
     let fields = fields(&headers, &body)?;
     let headroom = work(&app, move |app, is_wanted| {
         let like = match (fields.get("requests"), fields.get("pod"), fields.len()) {
@@ -384,7 +395,7 @@ pub(super) async fn what_if(
     headers: HeaderMap,
     body: Bytes,
 ) -> Answer {
-    let view = app.view(&of)?;
+    let view = app.view(&of).await?;
     let change = Change::from_json(&fields(&headers, &body)?).map_err(Problem::invalid)?;
     let (told, lines) = mpsc::unbounded_channel();
     let answer = async move {
@@ -410,7 +421,7 @@ pub(super) async fn compare(
     headers: HeaderMap,
     body: Bytes,
 ) -> Answer {
-    let view = app.view(&of)?;
+    let view = app.view(&of).await?;
     let contest = Contest::from_json(fields(&headers, &body)?).map_err(Problem::invalid)?;
     let answer = work(&app, move |app, is_wanted| {
         Ok(view.compare(&contest, &app.rules, is_wanted)?.to_string())
@@ -447,7 +458,7 @@ pub(super) async fn add_session(
     if fields.is_empty() {
         return Err(Problem::invalid("the body must have a change"));
     }
-    let view = app.view(&Parameters { session: parent.clone(), generation })?;
+    let view = app.view(&Parameters { session: parent.clone(), generation }).await?;
     let change = Change::from_json(&fields).map_err(Problem::invalid)?;
     if change.is_only_a_question() {
         let what = "each and consolidate change nothing: ask what-if";
@@ -490,7 +501,7 @@ pub(super) async fn remove_session(State(app): Shared, Path(id): Path<String>) -
 }
 
 pub(super) async fn audit(State(app): Shared, Asked(of): Asked<Parameters>) -> Answer {
-    let view = app.view(&of)?;
+    let view = app.view(&of).await?;
     let (current, input) = app.current.read().unwrap_or_else(PoisonError::into_inner).clone();
     if !Arc::ptr_eq(&view, &current) {
         let what = "the audit examines the newest reading only: the objects of others are not held";
@@ -519,7 +530,7 @@ pub(super) async fn diff(
     Asked(Between { from, to }): Asked<Between>,
 ) -> Answer {
     let (Number(from), Number(to)) = (from, to);
-    let (before, after) = (app.reading(from)?, app.reading(to)?);
+    let (before, after) = (app.reading(from).await?, app.reading(to).await?);
     let difference = work(&app, move |_, _| {
         Ok(Difference::between(&before.reading, &after.reading).json(from, to).to_string())
     });

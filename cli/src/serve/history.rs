@@ -1,15 +1,20 @@
-//! The readings of the last hour. Each shares all unchanged data with the one before it, and takes memory only for the
-//! changes.
+//! The readings of the last hour.
+//!
+//! The newest reading is held whole, and so is one from time to time. Each of the others is held as the [`Steps`] from the
+//! reading before it, from which its cluster is made again when somebody asks for it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use portolan::cache::Snapshot;
+use portolan::model::EventError;
 use serde_json::{Value, json};
 
 use super::difference::Difference;
-use super::view::{Reading, View};
+use super::steps::Steps;
+use super::view::{Reading, Uncoupled, View};
 use crate::alloc::live_bytes;
 
 /// The time that a reading of a cluster is held.
@@ -17,6 +22,16 @@ pub(super) const LIFETIME: Duration = Duration::from_secs(60 * 60);
 
 /// The most readings: one a second.
 const MOST: usize = 3_600;
+
+/// The most readings in a row that are held as steps.
+const MOST_IN_A_ROW: usize = 600;
+
+/// The number of steps in a row that may be applied to make a reading, whatever the size of the cluster: a step takes a few
+/// microseconds.
+const FEW_STEPS: usize = 50_000;
+
+/// The number of further steps for each pod: whole readings far from each other share little memory.
+const STEPS_PER_POD: usize = 2;
 
 /// How much the heap may grow after the first reading before older readings are dropped, in bytes.
 const MOST_BYTES: i64 = 1 << 30;
@@ -38,8 +53,10 @@ pub(super) struct History {
 }
 
 struct Readings {
-    /// Never empty.
+    /// Never empty. The first and the last one are whole.
     held: VecDeque<Held>,
+    /// The steps that replace the newest reading when it no longer is the newest one, unless it stays whole.
+    next: Option<Arc<Steps>>,
     /// The readings that were asked for last.
     opened: VecDeque<Arc<View>>,
     /// When readings were dropped because of the heap.
@@ -47,37 +64,164 @@ struct Readings {
 }
 
 struct Held {
-    reading: Reading,
+    reading: Uncoupled,
+    cluster: Version,
     /// The numbers of nodes and pods that differ from the reading before it, which may no longer be held.
     changed: Value,
 }
 
-/// Why a reading is not held: its generation, and those of the oldest and newest reading.
-pub(super) struct NotHeld {
-    generation: u64,
-    oldest: u64,
-    newest: u64,
+/// The version of a reading's cluster.
+enum Version {
+    Whole(Arc<Snapshot>),
+    /// Its steps from the version of the reading before.
+    Steps(Arc<Steps>),
+}
+
+/// Why there is no reading of a generation.
+pub(super) enum NotHeld {
+    /// It is not held; the others are the generations of the oldest and newest reading.
+    Gone { generation: u64, oldest: u64, newest: u64 },
+    /// Its steps were refused, which were tried before.
+    Refused { generation: u64, error: EventError },
 }
 
 impl std::fmt::Display for NotHeld {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let NotHeld { generation, oldest, newest } = self;
-        write!(f, "generation {generation} is not held: ")?;
-        if generation > newest {
-            write!(f, "the newest is {newest}")
-        } else if generation < oldest {
-            write!(f, "the oldest is {oldest}")
-        } else {
-            f.write_str("it was dropped to free memory: see /api/v1/generations")
+        match self {
+            NotHeld::Gone { generation, newest, .. } if generation > newest => {
+                write!(f, "generation {generation} is not held: the newest is {newest}")
+            }
+            NotHeld::Gone { generation, oldest, .. } if generation < oldest => {
+                write!(f, "generation {generation} is not held: the oldest is {oldest}")
+            }
+            NotHeld::Gone { generation, .. } => {
+                let why = "it was dropped to free memory: see /api/v1/generations";
+                write!(f, "generation {generation} is not held: {why}")
+            }
+            NotHeld::Refused { generation, error } => {
+                write!(f, "generation {generation} could not be made: {error}: report a bug")
+            }
         }
+    }
+}
+
+impl Held {
+    fn new(reading: Reading, changed: Value) -> Held {
+        let (reading, cluster) = reading.into_parts();
+        Held { reading, cluster: Version::Whole(cluster), changed }
+    }
+
+    fn whole(&self) -> Option<&Arc<Snapshot>> {
+        match &self.cluster {
+            Version::Whole(cluster) => Some(cluster),
+            Version::Steps(_) => None,
+        }
+    }
+
+    fn steps(&self) -> Option<&Arc<Steps>> {
+        match &self.cluster {
+            Version::Whole(_) => None,
+            Version::Steps(steps) => Some(steps),
+        }
+    }
+}
+
+/// A version, and the steps from it to the version of a reading.
+struct Recipe {
+    from: Arc<Snapshot>,
+    steps: Vec<Arc<Steps>>,
+}
+
+impl Recipe {
+    /// O(steps).
+    fn make(self) -> Result<Arc<Snapshot>, EventError> {
+        if self.steps.is_empty() {
+            return Ok(self.from);
+        }
+        let mut fork = self.from.fork();
+        self.steps.iter().try_for_each(|steps| steps.apply(&mut fork))?;
+        Ok(fork.snapshot())
+    }
+}
+
+impl Readings {
+    /// The index of a reading.
+    fn find(&self, generation: u64) -> Option<usize> {
+        self.held.binary_search_by_key(&generation, |held| held.reading.generation).ok()
+    }
+
+    /// The newest reading.
+    fn newest(&self) -> Option<Reading> {
+        let held = self.held.back()?;
+        Some(held.reading.clone().with(held.whole()?.clone()))
+    }
+
+    /// Whether the reading after the newest one may be held as these steps.
+    fn may_follow(&self, steps: &Steps, pods: usize) -> bool {
+        let row = self.held.iter().rev().map_while(Held::steps).chain(&self.next);
+        let (readings, taken) = row.fold((0, 0), |(n, sum), steps| (n + 1, sum + steps.len()));
+        let most = FEW_STEPS.saturating_add(pods.saturating_mul(STEPS_PER_POD));
+        readings < MOST_IN_A_ROW && taken + steps.len() <= most
+    }
+
+    /// Adds a newer reading, which becomes the steps when it is no longer the newest one. Returns what is to be freed.
+    fn push(&mut self, held: Held, steps: Option<Arc<Steps>>) -> Option<Version> {
+        let number = self.held.len();
+        let replaced = match (self.held.back_mut(), self.next.take()) {
+            // The oldest reading stays whole.
+            (Some(last), Some(steps)) if 1 < number => {
+                Some(std::mem::replace(&mut last.cluster, Version::Steps(steps)))
+            }
+            _ => None,
+        };
+        self.held.push_back(held);
+        self.next = steps;
+        replaced
+    }
+
+    /// Takes out the oldest readings, at most this number: the oldest one that stays is whole.
+    fn take_oldest(&mut self, most: usize) -> Vec<Held> {
+        let most = most.min(self.held.len() - 1);
+        let is_whole = |at: &usize| self.held[*at].whole().is_some();
+        let taken = (0..=most).rev().find(is_whole).unwrap_or(0);
+        self.held.drain(..taken).collect()
+    }
+
+    /// Takes out every other of the older groups, each of which is a whole reading and the steps after it.
+    fn take_every_other(&mut self) -> Vec<Held> {
+        let groups = self.held.iter().filter(|held| held.whole().is_some()).count();
+        let mut group = 0;
+        let all = std::mem::take(&mut self.held).into_iter();
+        let (stay, taken) = all.partition(|held| {
+            group += usize::from(held.whole().is_some());
+            group > groups / 2 || group % 2 == 1
+        });
+        self.held = stay;
+        taken.into()
+    }
+
+    /// What the version of a reading is made from. The way from a reading that was asked for may be shorter.
+    fn recipe(&self, at: usize) -> Option<Recipe> {
+        let mut steps = VecDeque::new();
+        for held in self.held.range(..=at).rev() {
+            let is_it = |view: &&Arc<View>| view.reading.generation == held.reading.generation;
+            let opened = self.opened.iter().find(is_it).map(|view| view.reading.cluster());
+            match (&held.cluster, opened) {
+                (Version::Whole(from), _) | (_, Some(from)) => {
+                    return Some(Recipe { from: from.clone(), steps: steps.into() });
+                }
+                (Version::Steps(these), None) => steps.push_front(these.clone()),
+            }
+        }
+        None
     }
 }
 
 impl History {
     pub(super) fn new(first: Reading, lifetime: Option<Duration>) -> History {
-        let changed = Value::Null;
-        let held = VecDeque::from([Held { reading: first, changed }]);
-        let readings = Mutex::new(Readings { held, opened: VecDeque::new(), thinned: None });
+        let held = VecDeque::from([Held::new(first, Value::Null)]);
+        let (opened, thinned) = (VecDeque::new(), None);
+        let readings = Mutex::new(Readings { held, next: None, opened, thinned });
         History { readings, lifetime, most_bytes: live_bytes().saturating_add(MOST_BYTES) }
     }
 
@@ -85,30 +229,39 @@ impl History {
         self.readings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a newer reading. The cost is that of its difference to the last one.
+    /// Adds a newer reading. The cost is that of its difference to the last one, apart from a look at all nodes and
+    /// objects other than pods.
     pub(super) fn push(&self, reading: Reading) {
-        let last = self.lock().held.back().map(|held| held.reading.clone());
-        let changed = last.map(|last| Difference::between(&last, &reading).summary());
-        let changed = changed.unwrap_or_default();
+        let last = self.lock().newest();
+        let (changed, steps) = match &last {
+            Some(last) => (
+                Difference::between(last, &reading).summary(),
+                Steps::between(last.cluster(), reading.cluster()),
+            ),
+            None => (Value::Null, None),
+        };
+        let pods = reading.cluster().pod_count();
+        let held = Held::new(reading, changed);
         let mut readings = self.lock();
-        readings.held.push_back(Held { reading, changed });
+        let steps = steps.filter(|steps| readings.may_follow(steps, pods)).map(Arc::new);
+        let replaced = readings.push(held, steps);
         let excess = readings.held.len().saturating_sub(MOST);
-        let excess: Vec<Held> = readings.held.drain(..excess).collect();
+        let excess = readings.take_oldest(excess);
         drop(readings);
-        drop(excess);
+        drop((replaced, excess, last));
         self.expire(Timestamp::now());
     }
 
-    /// Drops the readings that are too old, except the newest one.
+    /// Drops the readings that are too old, except the newest one and those from which others are made.
     pub(super) fn expire(&self, now: Timestamp) {
         let Some(Ok(first)) = self.lifetime.map(|lifetime| now.checked_sub(lifetime)) else {
             return;
         };
         let mut readings = self.lock();
         // A reading is the newest one until the next is taken.
-        let old =
-            readings.held.iter().skip(1).take_while(|next| next.reading.taken < first).count();
-        let old: Vec<Held> = readings.held.drain(..old).collect();
+        let is_old = |next: &&Held| next.reading.taken < first;
+        let old = readings.held.iter().skip(1).take_while(is_old).count();
+        let old = readings.take_oldest(old);
         readings.opened.retain(|view| view.reading.taken >= first);
         drop(readings);
         drop(old);
@@ -132,41 +285,43 @@ impl History {
         self.thin()
     }
 
-    /// Drops every other reading of the older half, so that fewer cover the same time. Returns whether any was dropped.
-    /// The oldest reading stays.
+    /// Drops readings of the older half, so that fewer cover the same time. Returns whether any was dropped. The oldest
+    /// reading stays.
     fn thin(&self) -> bool {
         let mut readings = self.lock();
-        let older = readings.held.len() / 2;
-        let mut at = 0;
-        let mut dropped = Vec::new();
-        readings.held.retain_mut(|held| {
-            at += 1;
-            let stays = at > older || at % 2 == 1;
-            if !stays {
-                dropped.push(held.reading.clone());
-            }
-            stays
-        });
-        readings.opened.clear();
+        let dropped = readings.take_every_other();
+        let opened = std::mem::take(&mut readings.opened);
         drop(readings);
+        drop(opened);
         !dropped.is_empty()
     }
 
-    /// The reading of a generation.
+    /// The reading of a generation if it was asked for lately.
+    pub(super) fn ready(&self, generation: u64) -> Option<Arc<View>> {
+        let readings = self.lock();
+        readings.opened.iter().find(|view| view.reading.generation == generation).cloned()
+    }
+
+    /// The reading of a generation. O(steps) unless it was asked for lately.
     pub(super) fn view(&self, generation: u64) -> Result<Arc<View>, NotHeld> {
-        let mut readings = self.lock();
-        let Readings { held, opened, .. } = &mut *readings;
-        if let Some(view) = opened.iter().find(|view| view.reading.generation == generation) {
-            return Ok(view.clone());
+        if let Some(view) = self.ready(generation) {
+            return Ok(view);
         }
-        let found = held.binary_search_by_key(&generation, |held| held.reading.generation);
-        let Some(found) = found.ok().and_then(|at| held.get(at)) else {
+        let readings = self.lock();
+        let found = readings.find(generation);
+        let found = found.and_then(|at| Some((readings.held.get(at)?, readings.recipe(at)?)));
+        let Some((held, recipe)) = found else {
             let of = |held: Option<&Held>| held.map_or(0, |held| held.reading.generation);
-            return Err(NotHeld { generation, oldest: of(held.front()), newest: of(held.back()) });
+            let (oldest, newest) = (of(readings.held.front()), of(readings.held.back()));
+            return Err(NotHeld::Gone { generation, oldest, newest });
         };
-        let view = Arc::new(View::of(found.reading.clone()));
-        opened.push_back(view.clone());
-        let closed = if opened.len() > MOST_OPENED { opened.pop_front() } else { None };
+        let reading = held.reading.clone();
+        drop(readings);
+        let made = recipe.make().map_err(|error| NotHeld::Refused { generation, error })?;
+        let view = Arc::new(View::of(reading.with(made)));
+        let mut readings = self.lock();
+        readings.opened.push_back(view.clone());
+        let closed = (readings.opened.len() > MOST_OPENED).then(|| readings.opened.pop_front());
         drop(readings);
         drop(closed);
         Ok(view)
@@ -194,10 +349,13 @@ impl History {
 
 #[cfg(test)]
 mod tests {
-    use portolan::model::{Node, Pod, node, pod};
+    use portolan::model::{Node, ObjectKind, Pod, Uid, node, pod};
+    use portolan_dra::Devices;
+    use portolan_testkit::random::Random;
 
     use super::*;
     use crate::alloc::bytes_of_thread;
+    use crate::cluster::random::{input as json_input, random_objects};
     use crate::cluster::{self, Godel, Input};
 
     const NODES: usize = 500;
@@ -208,8 +366,14 @@ mod tests {
     }
 
     fn pods() -> Vec<Pod> {
-        let on = |p: usize| pod(format!("p{p}")).cpu(100).on(format!("n{}", p % NODES)).build();
-        (0..PODS).map(on).collect()
+        (0..PODS).map(|p| one_pod(p, p % NODES)).collect()
+    }
+
+    fn one_pod(number: usize, node: usize) -> Pod {
+        let mut uid = [7; 16];
+        uid[..8].copy_from_slice(&number.to_le_bytes());
+        let name = format!("deployment-6b7f9c8d5-{number:05}");
+        pod(name).uid(Uid::from_bytes(uid).to_string()).cpu(100).on(format!("n{node}")).build()
     }
 
     fn input(nodes: &[Node], pods: &[Pod]) -> Input {
@@ -223,29 +387,128 @@ mod tests {
         Reading::of(generation, loaded.expect("a change")).expect("no claims")
     }
 
+    /// A number that environment variables change.
+    fn number(variable: &str, default: usize) -> usize {
+        std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+    }
+
+    /// An hour at 500 events a second in 3,600 readings takes at most 300 MB.
     #[test]
-    fn a_held_reading_takes_the_memory_of_what_changed() {
+    fn a_held_reading_takes_the_memory_of_its_steps() {
         let (nodes, mut pods) = (nodes(), pods());
         let mut readings = cluster::Readings::default();
         let history = History::new(read(1, &mut readings, input(&nodes, &pods)), Some(LIFETIME));
         let mut generation = 1;
-        for (number, changed, most) in [(200, 500, 2 << 20), (20, 5, 50 << 10)] {
+        let many = number("PORTOLAN_READINGS", 150);
+        for (number, changed, most) in [(many, 501, 300_000_000 / 3_600), (20, 6, 12 << 10)] {
             let before = bytes_of_thread();
             for _ in 0..number {
                 generation += 1;
-                for n in 0..changed {
-                    // Pods that are next to each other in the list, each on another node.
-                    let at = (generation * changed + n) % PODS;
-                    pods[at].node_name = Some(format!("n{}", (at + generation) % NODES).into());
-                    pods[at].resource_version += 1;
+                // A third of the events each creates, changes or deletes a pod, each on another node.
+                for n in 0..changed / 3 {
+                    pods.push(one_pod(PODS + generation * changed + n, n));
                 }
+                for pod in &mut pods[changed..2 * changed].iter_mut().step_by(3) {
+                    pod.resource_version += 1;
+                }
+                pods.drain(..changed / 3);
                 let reading = read(generation as u64, &mut readings, input(&nodes, &pods));
                 history.push(reading);
                 readings.reclaim();
             }
-            let held = (bytes_of_thread() - before) / number;
+            let held = (bytes_of_thread() - before) / number as i64;
+            eprintln!("{changed} changed: {held}");
             assert!(held < most, "{changed} pods change: {held} bytes");
         }
+    }
+
+    /// All that a reading of a plain cluster has.
+    fn contents(of: &Reading) -> (Vec<String>, usize) {
+        let cluster = of.cluster();
+        let mut all: Vec<String> =
+            cluster.nodes().map(|node| format!("{:?}", node.node())).collect();
+        let mut others: Vec<String> = cluster
+            .nodes()
+            .flat_map(|node| node.pods())
+            .map(|pod| format!("{:?}", pod.to_pod()))
+            .collect();
+        for kind in ObjectKind::ALL {
+            let object = |(space, name): (String, String)| cluster.object(kind, &space, &name);
+            others.extend(
+                cluster.object_keys(kind).into_iter().map(|it| format!("{:?}", object(it))),
+            );
+        }
+        if let Ok(devices) = cluster.store::<Devices>() {
+            others.extend(devices.claims().iter().map(|it| format!("{it:?}")));
+            others.extend(devices.slices().iter().map(|it| format!("{it:?}")));
+        }
+        others.sort();
+        all.extend(others);
+        all.extend(of.pending().iter().map(|pod| format!("{pod:?}")));
+        (all, cluster.pod_count())
+    }
+
+    #[test]
+    fn a_reading_that_is_made_from_steps_is_the_one_that_was_taken() {
+        let mut of_steps = 0;
+        for seed in 0..10 {
+            let mut random = Random::new(seed);
+            let mut readings = cluster::Readings::watched();
+            let mut next = |generation, random: &mut Random| {
+                let input = json_input(&random_objects(random));
+                read(generation, &mut readings, input)
+            };
+            let first = next(1, &mut random);
+            let mut taken = vec![contents(&first)];
+            let history = History::new(first, Some(LIFETIME));
+            for generation in 2..=30 {
+                let reading = next(generation, &mut random);
+                taken.push(contents(&reading));
+                history.push(reading);
+            }
+            of_steps += history.lock().held.iter().filter(|held| held.steps().is_some()).count();
+            let mut order: Vec<u64> = (1..=30).collect();
+            for at in (1..order.len()).rev() {
+                order.swap(at, random.index(at + 1));
+            }
+            for generation in order {
+                let view = history.view(generation).ok().expect("held");
+                let of = taken[generation as usize - 1] == contents(&view.reading);
+                assert!(of, "seed {seed}: generation {generation} is another one");
+            }
+        }
+        assert!(of_steps > 100, "{of_steps} of 300 are held as steps");
+    }
+
+    #[test]
+    fn readings_from_which_others_are_made_stay() {
+        let nodes = &nodes()[..1];
+        let mut readings = cluster::Readings::default();
+        let mut pods = pods();
+        let mut next = |generation| {
+            pods.truncate(40 - generation as usize);
+            read(generation, &mut readings, input(nodes, &pods))
+        };
+        let history = History::new(next(1), Some(LIFETIME));
+        let later = Timestamp::now() + 2 * LIFETIME;
+        for generation in 2..=6 {
+            history.push(next(generation));
+        }
+        let taken = history.lock().take_oldest(3);
+        assert!(taken.is_empty(), "the second to fifth reading are made from the first");
+        let pods_of = |generation| {
+            history.view(generation).ok().map(|view| view.reading.cluster().pod_count())
+        };
+        assert_eq!(
+            (1..=7).map(pods_of).collect::<Vec<_>>(),
+            [39, 38, 37, 36, 35, 34].map(Some).into_iter().chain([None]).collect::<Vec<_>>()
+        );
+        history.expire(later);
+        assert_eq!(history.lock().held.len(), 1, "the newest one stays");
+        for generation in 7..=9 {
+            history.push(next(generation));
+        }
+        assert_eq!([5, 6, 7, 8, 9].map(pods_of), [None, Some(34), Some(33), Some(32), Some(31)]);
     }
 
     #[test]
@@ -273,7 +536,8 @@ mod tests {
         let mut history = History::new(read(1, &mut readings, input(nodes, &pods)), Some(LIFETIME));
         for generation in 2..=8 {
             pods.pop();
-            history.push(read(generation, &mut readings, input(nodes, &pods)));
+            let reading = read(generation, &mut readings, input(nodes, &pods));
+            history.lock().push(Held::new(reading, Value::Null), None);
         }
         let now = Instant::now();
         assert!(!history.relieve(now), "the heap is small");
@@ -292,7 +556,8 @@ mod tests {
         let history = History::new(read(1, &mut readings, input(nodes, &pods)), Some(LIFETIME));
         for generation in 2..=8 {
             pods.pop();
-            history.push(read(generation, &mut readings, input(nodes, &pods)));
+            let reading = read(generation, &mut readings, input(nodes, &pods));
+            history.lock().push(Held::new(reading, Value::Null), None);
         }
         assert!(history.thin());
         let held: Vec<u64> =

@@ -19,6 +19,7 @@ mod query;
 mod routes;
 mod sessions;
 mod source;
+mod steps;
 mod view;
 
 use std::path::PathBuf;

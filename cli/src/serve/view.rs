@@ -21,6 +21,7 @@ use crate::intake::Intake;
 use crate::names::did_you_mean;
 use crate::pod_list::PodList;
 use crate::policy::Rules;
+use crate::resource_claims::ClaimController;
 use crate::selection::zones;
 use crate::what_if::{Asked, Change, Checkpoint, Room};
 
@@ -73,9 +74,36 @@ impl Reading {
         [self.cluster().len(), self.cluster().pod_count() + pending, pending]
     }
 
+    /// The reading in two parts.
+    pub(super) fn into_parts(self) -> (Uncoupled, Arc<Snapshot>) {
+        let counts = self.counts();
+        let Reading { generation, taken, moment, loaded } = self;
+        let Loaded { contents, cluster, pending, claims } = loaded;
+        (Uncoupled { generation, taken, moment, counts, contents, pending, claims }, cluster)
+    }
+}
+
+/// A reading without the version of its cluster.
+#[derive(Clone)]
+pub(super) struct Uncoupled {
+    pub(super) generation: u64,
+    pub(super) taken: Timestamp,
+    moment: Option<Moment>,
+    counts: [usize; 3],
+    contents: Contents,
+    pending: PodList,
+    claims: Option<ClaimController>,
+}
+
+impl Uncoupled {
+    pub(super) fn with(self, cluster: Arc<Snapshot>) -> Reading {
+        let Uncoupled { generation, taken, moment, contents, pending, claims, .. } = self;
+        Reading { generation, taken, moment, loaded: Loaded { contents, cluster, pending, claims } }
+    }
+
     /// The reading as an item of lists.
     pub(super) fn json(&self) -> Value {
-        let [nodes, pods, pending] = self.counts();
+        let [nodes, pods, pending] = self.counts;
         json!({
             "generation": self.generation,
             "taken": self.taken.to_string(),
