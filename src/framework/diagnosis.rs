@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use rayon::prelude::*;
+
 use crate::model::{Name, Pod};
 use crate::snapshot::{Chunk, Cluster, NodeInfo, NodeSlot, Recheck};
 
@@ -164,8 +166,8 @@ impl Framework {
         }
     }
 
-    /// Asks every plugin about every node, one node at a time. Meant for diagnosis and tests, not for scheduling.
-    /// O(nodes × plugins).
+    /// Asks every plugin about every node, one node at a time, on the threads of rayon's global pool. Meant for diagnosis
+    /// and tests, not for scheduling. O(nodes × plugins).
     #[must_use]
     pub fn evaluate(&self, cluster: &Cluster, pod: &Pod) -> Evaluation {
         let state = CycleState::default();
@@ -181,21 +183,27 @@ impl Framework {
             evaluation.nodes = self.verdicts_after(status, cluster, pod);
             return evaluation;
         }
-        let mut feasible: Vec<(&Chunk, u64)> = Vec::new();
-        for chunk in cluster.zones().flat_map(|zone| zone.chunks()) {
+        let chunks: Vec<&Chunk> = cluster.zones().flat_map(|zone| zone.chunks()).collect();
+        // The mask of the feasible nodes, and the verdicts on all.
+        let judge = |chunk: &&Chunk| -> (u64, Vec<(Name, Verdict)>) {
             let mut mask = 0;
-            for (lane, node) in nodes_of(cluster, chunk, chunk.live()) {
+            let verdicts = nodes_of(cluster, chunk, chunk.live()).map(|(lane, node)| {
                 let mut rejections = filters.filter_all(node);
                 let status = (!rejections.is_empty()).then(|| rejections.remove(0));
-                if let Some(status) = status.as_ref().filter(|s| !s.code.is_rejection()) {
-                    evaluation.failed.get_or_insert_with(|| status.clone());
-                }
                 mask |= u64::from(status.is_none()) << lane;
-                let verdict = Verdict { status, further: rejections, scores: Vec::new() };
-                evaluation.nodes.insert(node.name().clone(), verdict);
-            }
-            feasible.push((chunk, mask));
-        }
+                (node.name().clone(), Verdict { status, further: rejections, scores: Vec::new() })
+            });
+            let verdicts = verdicts.collect();
+            (mask, verdicts)
+        };
+        let judged: Vec<(u64, Vec<(Name, Verdict)>)> = chunks.par_iter().map(judge).collect();
+        let mut verdicts = judged.iter().flat_map(|(_, of_chunk)| of_chunk);
+        let failed = |(_, of): &(Name, Verdict)| {
+            of.status.as_ref().filter(|status| !status.code.is_rejection()).cloned()
+        };
+        evaluation.failed = verdicts.find_map(failed);
+        let feasible = chunks.into_iter().zip(judged.iter().map(|(mask, _)| *mask)).collect();
+        evaluation.nodes = judged.into_iter().flat_map(|(_, of_chunk)| of_chunk).collect();
         let feasible = Feasible::new(cluster, feasible);
         if feasible.is_empty() {
             evaluation.rejected = Some(Rejections::new(&filters).error);

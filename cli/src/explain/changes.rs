@@ -86,23 +86,31 @@ fn fitting(trial: Trial<'_>, edits: &[Edit]) -> Option<Vec<Name>> {
 /// Maximum number of alternative nodes that are tried for an edit of a node.
 const ALTERNATIVES: usize = 10;
 
+/// The number of nodes that are edited together in the search for those that an edit helps. Most often, the first ones
+/// suffice.
+const EDITED: usize = 128;
+
 /// The change by an edit of the pod, or by an edit of one of the nodes of a proposal that helps.
 fn single(trial: Trial<'_>, edit: Edit, deadline: Instant) -> Option<Change> {
-    if !edit.is_of_node() {
-        return try_edits(trial, vec![edit]);
-    }
+    let Some(nodes) = edit.nodes() else { return try_edits(trial, vec![edit]) };
     let mut found: Option<Change> = None;
-    for node in fitting(trial, std::slice::from_ref(&edit))? {
-        if found.is_some() && Instant::now() >= deadline {
-            found.as_mut()?.is_complete = false;
-            break;
-        }
-        let change = try_edits(trial, vec![edit.on(&node)]);
-        match (&mut found, change) {
-            (None, change) => found = change,
-            (Some(found), Some(_)) if found.others.len() < ALTERNATIVES => found.others.push(node),
-            (Some(_), None) => {}
-            (Some(_), Some(_)) => break,
+    for nodes in nodes.chunks(EDITED) {
+        let edited: HashSet<&Name> = nodes.iter().collect();
+        let helped = fitting(trial, &[edit.of(nodes)])?;
+        for node in helped.into_iter().filter(|node| edited.contains(node)) {
+            if found.is_some() && Instant::now() >= deadline {
+                found.as_mut()?.is_complete = false;
+                return found;
+            }
+            let change = try_edits(trial, vec![edit.of(std::slice::from_ref(&node))]);
+            match (&mut found, change) {
+                (None, change) => found = change,
+                (Some(found), Some(_)) if found.others.len() < ALTERNATIVES => {
+                    found.others.push(node);
+                }
+                (Some(_), None) => {}
+                (Some(_), Some(_)) => return found,
+            }
         }
     }
     found
@@ -155,7 +163,7 @@ fn pairs(trial: Trial<'_>, rejections: &[Rejection<'_>], deadline: Instant) -> (
         let then = edited.trial(trial);
         for second in singles(then, &then.rejections(), deadline).0 {
             let pair = second.nodes.iter().take(PAIRED).find_map(|node| {
-                let edits = [&[first.on(node)], &second.edits[..]].concat();
+                let edits = [&[first.of(std::slice::from_ref(node))], &second.edits[..]].concat();
                 try_edits(trial, edits)
             });
             let Some(pair) = pair else { continue };

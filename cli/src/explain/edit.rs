@@ -148,8 +148,8 @@ impl Edit {
         }
     }
 
-    /// The nodes that are edited.
-    fn nodes(&self) -> Option<&[Name]> {
+    /// The nodes that are edited, one of several that could be chosen; `None` for an edit of the pod.
+    pub(super) fn nodes(&self) -> Option<&[Name]> {
         match self {
             Edit::Uncordon(nodes) | Edit::Repair { nodes, .. } | Edit::Label { nodes, .. } => {
                 Some(nodes)
@@ -158,20 +158,20 @@ impl Edit {
         }
     }
 
-    /// The same edit of this node alone; an edit of the pod as it is.
-    pub(super) fn on(&self, node: &Name) -> Edit {
-        let mut edit = self.clone();
-        if let Edit::Uncordon(nodes) | Edit::Repair { nodes, .. } | Edit::Label { nodes, .. } =
-            &mut edit
-        {
-            *nodes = vec![node.clone()];
+    /// The same edit of these nodes alone; an edit of the pod as it is.
+    pub(super) fn of(&self, only: &[Name]) -> Edit {
+        let only = only.to_vec();
+        match self {
+            Edit::Uncordon(_) => Edit::Uncordon(only),
+            Edit::Repair { key, .. } => Edit::Repair { key: key.clone(), nodes: only },
+            Edit::Label { key, value, from, .. } => Edit::Label {
+                key: key.clone(),
+                value: value.clone(),
+                from: from.clone(),
+                nodes: only,
+            },
+            of_pod => of_pod.clone(),
         }
-        edit
-    }
-
-    /// Whether the edit is made on a node, one of several that could be chosen.
-    pub(super) fn is_of_node(&self) -> bool {
-        self.nodes().is_some()
     }
 
     /// The pod or the cluster after the edit, or `None` if there is nothing to edit.

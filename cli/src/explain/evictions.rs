@@ -1,7 +1,7 @@
 //! The evictions after which the pod would fit, regardless of the victims' priorities, and the pods whose end it waits
 //! for.
 
-use std::collections::HashMap;
+use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -11,6 +11,7 @@ use portolan::plugin::preemption::DryRun;
 use portolan::plugin::{Cycle, CycleState};
 use portolan::scheduler::drain::{self, Budgets, DrainOptions, Stays};
 use portolan_k8s::Scaled;
+use rayon::prelude::*;
 
 use super::INSUFFICIENT;
 use super::changes::{Change, try_edits};
@@ -55,6 +56,8 @@ struct Candidate<'a> {
     node: NodeInfo<'a>,
     /// The least number of pods to evict so that the node has enough of the resources that it lacks.
     least: usize,
+    /// The lowest priority of a pod on the node.
+    lowest: i64,
     /// Of equal evictions, those on the node with the lowest rank are proposed.
     rank: usize,
 }
@@ -71,13 +74,17 @@ pub(super) fn change(
     let mut nodes: Vec<&Rejection<'_>> =
         helped.filter(|found| found.node.pod_count() > 0).collect();
     nodes.sort_by_key(|found| (Some(found.node.name()) != trial.nominated, found.node.pod_count()));
-    let in_time = |_: &&&Rejection<'_>| Instant::now() < deadline;
-    let waiting = nodes.iter().take_while(in_time);
-    if let Some(change) = waiting.filter_map(|found| wait(trial, found.node)).next() {
+    let estimates: Vec<Estimate> =
+        nodes.par_iter().map(|found| Estimate::of(trial, found)).collect();
+    let in_time = |_: &&NodeInfo<'_>| Instant::now() < deadline;
+    let some_terminate = nodes.iter().zip(&estimates).filter(|(_, of)| of.some_terminate);
+    let waiting: Vec<NodeInfo<'_>> = some_terminate.map(|(found, _)| found.node).collect();
+    if let Some(change) = waiting.iter().take_while(in_time).find_map(|node| wait(trial, *node)) {
         return (Some(change), true);
     }
-    let candidates = nodes.iter().enumerate().filter_map(|(rank, found)| {
-        Some(Candidate { node: found.node, least: least_victims(trial, found)?, rank })
+    let of_nodes = nodes.iter().zip(estimates).enumerate();
+    let candidates = of_nodes.filter_map(|(rank, (found, Estimate { least, lowest, .. }))| {
+        Some(Candidate { node: found.node, least: least?, lowest, rank })
     });
     let mut candidates: Vec<Candidate<'_>> = candidates.collect();
     candidates.sort_by_key(|it| (it.least, it.rank));
@@ -116,12 +123,16 @@ fn cheapest<'a>(
     let is_better = |best: Option<&(Victims, Candidate<'_>)>, cost, rank| {
         best.is_none_or(|(best, on)| (cost, rank) < (best.cost(), on.rank))
     };
-    for candidate @ Candidate { node, least, rank } in candidates {
+    for candidate @ Candidate { node, least, lowest, rank } in candidates {
         // Later nodes need no fewer victims.
         let is_enough =
             |(best, _): &(Victims, _)| best.objections.is_empty() && best.pods.len() < least;
         if best.as_ref().is_some_and(is_enough) {
             break;
+        }
+        let least_cost = (0, least, lowest.saturating_mul(least as i64));
+        if !is_better(best.as_ref(), least_cost, rank) {
+            continue;
         }
         if Instant::now() >= deadline {
             is_complete = false;
@@ -155,30 +166,72 @@ fn cheapest<'a>(
     (best, is_complete)
 }
 
-/// The least number of pods to evict, beside those that are terminating, so that the node has enough of each resource
-/// that it lacks. `None` if all of its pods are not enough.
-fn least_victims(trial: Trial<'_>, rejection: &Rejection<'_>) -> Option<usize> {
-    let node = rejection.node;
-    let reasons = rejection.statuses.iter().flat_map(|status| &status.reasons);
-    let mut lacking = reasons.filter_map(|reason| reason.strip_prefix(INSUFFICIENT));
-    lacking.try_fold(0, |most, resource| {
-        let mut short = trial.requested(resource).saturating_sub(trial.free(resource, node));
-        let mut amounts = Vec::new();
+/// What is known of evictions on a node before any is tried.
+#[derive(Default)]
+struct Estimate {
+    /// The least number of pods to evict, beside those that are terminating, so that the node has enough of each
+    /// resource that it lacks. `None` if all of its pods are not enough.
+    least: Option<usize>,
+    /// The lowest priority of a pod on the node.
+    lowest: i64,
+    some_terminate: bool,
+}
+
+/// A resource that a node lacks.
+struct Lacking<'r> {
+    resource: &'r str,
+    /// How much is lacking when the terminating pods have ended.
+    short: i64,
+    /// The amounts of the other pods.
+    amounts: Vec<i64>,
+}
+
+impl Estimate {
+    /// O(pods of the node × resources that it lacks), or O(resources) if the node is too small without pods.
+    fn of(trial: Trial<'_>, rejection: &Rejection<'_>) -> Estimate {
+        let node = rejection.node;
+        let reasons = rejection.statuses.iter().flat_map(|status| &status.reasons);
+        let resources = reasons.filter_map(|reason| reason.strip_prefix(INSUFFICIENT));
+        let lacking = resources.map(|resource| {
+            let requested = trial.requested(resource);
+            let has = node.allocatable_of(trial.pod.template.class).amount(resource);
+            let short = || requested.saturating_sub(trial.free(resource, node));
+            (requested <= has).then(|| Lacking { resource, short: short(), amounts: Vec::new() })
+        });
+        let Some(mut lacking) = lacking.collect::<Option<Vec<Lacking<'_>>>>() else {
+            return Estimate::default();
+        };
+        let (mut lowest, mut some_terminate) = (i64::MAX, false);
         for pod in node.pods() {
-            let amount = pod.template().resources.placed.amount(resource);
-            match pod.deletion_time() {
-                Some(_) => short = short.saturating_sub(amount),
-                None => amounts.push(amount),
+            let template = pod.template();
+            let terminates = is_terminating(&pod);
+            lowest = lowest.min(i64::from(template.priority));
+            some_terminate |= terminates;
+            for Lacking { resource, short, amounts } in &mut lacking {
+                let amount = template.resources.placed.amount(resource);
+                match terminates {
+                    true => *short = short.saturating_sub(amount),
+                    false => amounts.push(amount),
+                }
             }
         }
-        amounts.sort_unstable();
-        let mut leaving = 0;
+        let mut least = lacking.into_iter().map(Lacking::least_victims);
+        let least = least.try_fold(0, |most, of_resource| Some(of_resource?.max(most)));
+        Estimate { least, lowest, some_terminate }
+    }
+}
+
+impl Lacking<'_> {
+    /// The least number of pods that have the amount. `None` if all have less.
+    fn least_victims(self) -> Option<usize> {
+        let (mut short, mut leaving) = (self.short, 0);
+        let mut largest = BinaryHeap::from(self.amounts);
         while short > 0 {
-            short = short.saturating_sub(amounts.pop()?);
+            short = short.saturating_sub(largest.pop()?);
             leaving += 1;
         }
-        Some(most.max(leaving))
-    })
+        Some(leaving)
+    }
 }
 
 /// The end of the pods that are terminating on the node, if the pod fits after it.

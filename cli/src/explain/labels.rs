@@ -1,6 +1,6 @@
 //! The labels that nodes have, those that the pod requires and no node has, and those that users do not set.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashSet};
 
 use portolan::cache::Cluster;
 use portolan::model::{Name, Operator, Pod};
@@ -59,12 +59,12 @@ fn near<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Vec<&'n str
 }
 
 /// The values of each label on the nodes of a cluster.
-pub(super) struct Labels<'c>(BTreeMap<&'c str, BTreeSet<&'c str>>);
+pub(super) struct Labels<'c>(BTreeMap<&'c str, HashSet<&'c str>>);
 
 impl<'c> Labels<'c> {
     /// O(labels of nodes).
     pub(super) fn of(cluster: &'c Cluster) -> Labels<'c> {
-        let mut labels: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        let mut labels: BTreeMap<&str, HashSet<&str>> = BTreeMap::new();
         for node in cluster.nodes().filter_map(|node| node.node()) {
             for (key, value) in node.labels.iter() {
                 labels.entry(key).or_default().insert(value);
@@ -83,7 +83,7 @@ impl<'c> Labels<'c> {
         match self.0.get(key) {
             Some(values) if values.contains(value) => Vec::new(),
             Some(values) => {
-                let near = near(value, values.iter().copied());
+                let near = near(value, sorted(values));
                 near.into_iter().map(|it| (key.into(), it.into())).collect()
             }
             None => {
@@ -102,6 +102,7 @@ impl<'c> Labels<'c> {
             let near = near(key, self.0.keys().copied());
             return (!near.is_empty()).then(|| near.join(", "));
         };
+        let known = sorted(known);
         let near = values.iter().flat_map(|value| near(value, known.iter().copied()));
         let near: Vec<&str> = near.collect();
         let others = known.iter().copied().filter(|value| !near.contains(value));
@@ -110,6 +111,12 @@ impl<'c> Labels<'c> {
         listed.truncate(LISTED);
         Some(format!("{key}={}{more}", listed.join(", ")))
     }
+}
+
+fn sorted<'c>(values: &HashSet<&'c str>) -> Vec<&'c str> {
+    let mut values: Vec<&str> = values.iter().copied().collect();
+    values.sort_unstable();
+    values
 }
 
 /// The labels that the pod requires of its node and that no node has, each with those that the cluster has.

@@ -169,7 +169,8 @@ fn shortfalls<'r>(
 ) -> BTreeMap<Vec<&'r str>, Vec<Shortfall>> {
     let mut all: BTreeMap<Vec<&str>, Vec<Shortfall>> = BTreeMap::new();
     for Rejection { node, statuses } in rejections {
-        let [Status { plugin: "NodeResourcesFit", reasons, .. }] = &statuses[..] else { continue };
+        let [status] = &statuses[..] else { continue };
+        let Status { plugin: "NodeResourcesFit", reasons, .. } = &**status else { continue };
         let names = reasons.iter().map(|reason| reason.strip_prefix(INSUFFICIENT));
         let Some(names) = names.collect::<Option<Vec<&str>>>() else { continue };
         let mut by = Vec::with_capacity(names.len());

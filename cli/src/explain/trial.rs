@@ -1,5 +1,6 @@
 //! The filters' verdicts on a pod and a cluster, either of which may be changed.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use portolan::cache::{Cluster, NodeInfo};
@@ -28,7 +29,7 @@ pub(super) struct Trial<'a> {
 pub(super) struct Rejection<'a> {
     pub(super) node: NodeInfo<'a>,
     /// The statuses of all plugins that reject it; not empty.
-    pub(super) statuses: Vec<Status>,
+    pub(super) statuses: Vec<Cow<'a, Status>>,
 }
 
 impl Rejection<'_> {
@@ -49,11 +50,15 @@ impl<'a> Trial<'a> {
 
     /// The nodes that reject the pod according to its evaluation, unless PreFilter rejected the pod: the verdicts are then
     /// not those of a scheduling attempt.
-    pub(super) fn rejections_of(self, evaluation: &Evaluation) -> Option<Vec<Rejection<'a>>> {
+    pub(super) fn rejections_of<'e>(self, evaluation: &'e Evaluation) -> Option<Vec<Rejection<'e>>>
+    where
+        'a: 'e,
+    {
         let is_of_nodes = |fit: &FitError| fit.pre_filter.is_none();
-        let rejection = |node: NodeInfo<'a>| {
+        let rejection = |node: NodeInfo<'e>| {
             let of = evaluation.nodes.get(node.name())?;
-            let statuses: Vec<Status> = of.status.iter().chain(&of.further).cloned().collect();
+            let statuses = of.status.iter().chain(&of.further).map(Cow::Borrowed);
+            let statuses: Vec<Cow<'e, Status>> = statuses.collect();
             (!statuses.is_empty()).then_some(Rejection { node, statuses })
         };
         let is_known = evaluation.rejected.as_ref().is_some_and(is_of_nodes);
@@ -66,7 +71,8 @@ impl<'a> Trial<'a> {
         let filters = self.framework.pre_filter(Cycle::new(self.cluster, self.pod, &state));
         let fitting: HashSet<&Name> = filters.feasible().iter().map(|node| node.name()).collect();
         let rejecting = self.nodes().filter(|node| !fitting.contains(node.name()));
-        rejecting.map(|node| Rejection { node, statuses: filters.filter_all(node) }).collect()
+        let statuses = |node| filters.filter_all(node).into_iter().map(Cow::Owned).collect();
+        rejecting.map(|node| Rejection { node, statuses: statuses(node) }).collect()
     }
 
     /// The nodes that accept the pod.
