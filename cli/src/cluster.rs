@@ -888,6 +888,16 @@ impl Contents {
         &self.rest.facts
     }
 
+    #[cfg(feature = "cluster")]
+    pub(crate) fn shared_facts(&self) -> &Arc<PodFacts> {
+        &self.rest.facts
+    }
+
+    #[cfg(feature = "cluster")]
+    pub(crate) fn replace_facts(&mut self, facts: Arc<PodFacts>) -> Arc<PodFacts> {
+        std::mem::replace(&mut self.rest.facts, facts)
+    }
+
     /// Decides whether new pods are admitted.
     pub(crate) fn admission(&self) -> &portolan_k8s::Admission {
         &self.rest.admission

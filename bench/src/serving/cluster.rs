@@ -51,11 +51,11 @@ fn pod(name: &str, fields: &Value) -> Value {
 }
 
 impl Cluster {
-    pub(super) fn create(nodes: usize) -> Result<Cluster, CommandError> {
+    pub(super) fn create(nodes: usize, pods: usize) -> Result<Cluster, CommandError> {
         let server = ApiServer::start(Options::default()).map_err(failed)?;
         let create = |object: Value| server.create(&object).map(drop).map_err(failed);
         for n in 0..nodes {
-            let amounts = json!({ "cpu": "16", "memory": "64Gi", "pods": "110" });
+            let amounts = json!({ "cpu": "32", "memory": "128Gi", "pods": "110" });
             let zone = format!("zone-{}", n % 3);
             create(json!({
                 "apiVersion": "v1", "kind": "Node",
@@ -65,8 +65,8 @@ impl Cluster {
                 },
                 "status": { "capacity": amounts, "allocatable": amounts },
             }))?;
-            for p in 0..10 {
-                create(pod(&format!("pod-{n:05}-{p}"), &json!({ "nodeName": node_name(n) })))?;
+            for p in 0..pods {
+                create(pod(&format!("pod-{n:05}-{p:02}"), &json!({ "nodeName": node_name(n) })))?;
             }
         }
         for n in 0..PENDING {

@@ -8,7 +8,7 @@ mod cluster;
 mod server;
 
 use std::num::NonZeroUsize;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,8 @@ use server::{Readings, Server};
 ///
 /// The writer creates and deletes pods at a constant rate, first alone and then beside the clients. Every tenth client
 /// receives events; the others ask questions of all kinds, with a pause after each. A step of the writer lasts from the
-/// moment when it is due. The exit status is 1 if a question had an error; refusals are answers of a server that has
+/// moment when it is due. The writer and the API server stand for another machine, so on Linux their threads do not wait
+/// for processors that the others use, if `chrt` may arrange this. The exit status is 1 if a question had an error; refusals are answers of a server that has
 /// too many questions, and are counted apart.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -40,21 +41,25 @@ pub(crate) struct Arguments {
     /// Milliseconds between a client's answer and its next question.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 1000)]
     pause: u64,
-    /// Number of nodes, each with ten pods.
+    /// Number of nodes.
     #[arg(long, value_name = "COUNT", default_value = "1000", value_parser = at_least_one::<NonZeroUsize>)]
     nodes: NonZeroUsize,
+    /// Number of pods on each node.
+    #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u16).range(..=100))]
+    pods_per_node: u16,
     /// Output format.
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
-    let Arguments { clients, seconds, events, pause, nodes, output } = arguments;
+    let Arguments { clients, seconds, events, pause, nodes, pods_per_node, output } = arguments;
     let time = Duration::from_secs(*seconds);
-    let cluster = Cluster::create(nodes.get())?;
+    let cluster = Cluster::create(nodes.get(), usize::from(*pods_per_node))?;
     let server = Server::start(&cluster.url())?;
     let readings = Readings::follow(server.address())?;
     let writer = Writer::start(cluster, *events)?;
+    let is_undisturbed = prefer_own_threads();
     thread::sleep(time / 4);
     let alone = phase("alone", time / 4, &writer, &readings);
     let mut memory = vec![server.memory("start")?];
@@ -72,6 +77,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
         Question::ALL.iter().zip(&tallies.questions).map(|(of, tally)| tally.json(*of)).collect();
     let result = json!({
         "clients": clients, "seconds": seconds, "events_per_second": events, "nodes": nodes,
+        "pods_per_node": pods_per_node, "writer_waits_for_processors": !is_undisturbed,
         "questions": questions,
         "received_events": tallies.received,
         "error": tallies.error,
@@ -84,6 +90,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     })?;
     let is_faultless = tallies.questions.iter().all(Tally::is_faultless) && tallies.error.is_none();
     Ok(if is_faultless { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// Lets the threads of this process so far run before all others, if it may. Threads that they start later do not.
+fn prefer_own_threads() -> bool {
+    let process = std::process::id().to_string();
+    let words = ["--all-tasks", "--reset-on-fork", "--fifo", "--pid", "1"];
+    let mut chrt = Command::new("chrt");
+    let done = chrt.args(words).arg(process).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    done.is_ok_and(|status| status.success())
 }
 
 fn failed(what: impl std::fmt::Display) -> CommandError {
@@ -163,8 +178,13 @@ fn tables(result: &Value) -> String {
         &result["memory"],
         &["/at", "/heap_mib", "/resident_mib"],
     );
+    let waits = match result["writer_waits_for_processors"] == true {
+        true => "\n\nThe writer's steps include waiting for processors: chrt could not prevent it.",
+        false => "",
+    };
     let error = result["error"].as_str().map(|error| format!("\n\nfirst error: {error}"));
     let received = &result["received_events"];
     format!("{questions}\n\n{writer}\n\n{memory}\n\nevents received by clients: {received}")
+        + waits
         + &error.unwrap_or_default()
 }

@@ -8,13 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use portolan::cache::Snapshot;
 use portolan::model::EventError;
 use serde_json::{Value, json};
 
 use super::difference::Difference;
 use super::steps::Steps;
-use super::view::{Reading, Uncoupled, View};
+use super::view::{Reading, State, Uncoupled, View};
 use crate::alloc::live_bytes;
 
 /// The time that a reading of a cluster is held.
@@ -65,15 +64,15 @@ struct Readings {
 
 struct Held {
     reading: Uncoupled,
-    cluster: Version,
+    state: Stored,
     /// The numbers of nodes and pods that differ from the reading before it, which may no longer be held.
     changed: Value,
 }
 
-/// The version of a reading's cluster.
-enum Version {
-    Whole(Arc<Snapshot>),
-    /// Its steps from the version of the reading before.
+/// The state of a reading's cluster.
+enum Stored {
+    Whole(State),
+    /// Its steps from the state of the reading before.
     Steps(Arc<Steps>),
 }
 
@@ -107,40 +106,22 @@ impl std::fmt::Display for NotHeld {
 
 impl Held {
     fn new(reading: Reading, changed: Value) -> Held {
-        let (reading, cluster) = reading.into_parts();
-        Held { reading, cluster: Version::Whole(cluster), changed }
+        let (reading, state) = reading.into_parts();
+        Held { reading, state: Stored::Whole(state), changed }
     }
 
-    fn whole(&self) -> Option<&Arc<Snapshot>> {
-        match &self.cluster {
-            Version::Whole(cluster) => Some(cluster),
-            Version::Steps(_) => None,
+    fn whole(&self) -> Option<&State> {
+        match &self.state {
+            Stored::Whole(state) => Some(state),
+            Stored::Steps(_) => None,
         }
     }
 
     fn steps(&self) -> Option<&Arc<Steps>> {
-        match &self.cluster {
-            Version::Whole(_) => None,
-            Version::Steps(steps) => Some(steps),
+        match &self.state {
+            Stored::Whole(_) => None,
+            Stored::Steps(steps) => Some(steps),
         }
-    }
-}
-
-/// A version, and the steps from it to the version of a reading.
-struct Recipe {
-    from: Arc<Snapshot>,
-    steps: Vec<Arc<Steps>>,
-}
-
-impl Recipe {
-    /// O(steps).
-    fn make(self) -> Result<Arc<Snapshot>, EventError> {
-        if self.steps.is_empty() {
-            return Ok(self.from);
-        }
-        let mut fork = self.from.fork();
-        self.steps.iter().try_for_each(|steps| steps.apply(&mut fork))?;
-        Ok(fork.snapshot())
     }
 }
 
@@ -165,12 +146,12 @@ impl Readings {
     }
 
     /// Adds a newer reading, which becomes the steps when it is no longer the newest one. Returns what is to be freed.
-    fn push(&mut self, held: Held, steps: Option<Arc<Steps>>) -> Option<Version> {
+    fn push(&mut self, held: Held, steps: Option<Arc<Steps>>) -> Option<Stored> {
         let number = self.held.len();
         let replaced = match (self.held.back_mut(), self.next.take()) {
             // The oldest reading stays whole.
             (Some(last), Some(steps)) if 1 < number => {
-                Some(std::mem::replace(&mut last.cluster, Version::Steps(steps)))
+                Some(std::mem::replace(&mut last.state, Stored::Steps(steps)))
             }
             _ => None,
         };
@@ -200,17 +181,19 @@ impl Readings {
         taken.into()
     }
 
-    /// What the version of a reading is made from. The way from a reading that was asked for may be shorter.
-    fn recipe(&self, at: usize) -> Option<Recipe> {
+    /// The state and the steps that a reading is made from. The way from a reading that was asked for may be shorter.
+    fn parts(&self, at: usize) -> Option<(State, Vec<Arc<Steps>>)> {
         let mut steps = VecDeque::new();
         for held in self.held.range(..=at).rev() {
             let is_it = |view: &&Arc<View>| view.reading.generation == held.reading.generation;
-            let opened = self.opened.iter().find(is_it).map(|view| view.reading.cluster());
-            match (&held.cluster, opened) {
-                (Version::Whole(from), _) | (_, Some(from)) => {
-                    return Some(Recipe { from: from.clone(), steps: steps.into() });
-                }
-                (Version::Steps(these), None) => steps.push_front(these.clone()),
+            let opened = || self.opened.iter().find(is_it);
+            let opened = || opened().map(|view| view.reading.clone().into_parts().1);
+            match &held.state {
+                Stored::Whole(state) => return Some((state.clone(), steps.into())),
+                Stored::Steps(these) => match opened() {
+                    Some(state) => return Some((state, steps.into())),
+                    None => steps.push_front(these.clone()),
+                },
             }
         }
         None
@@ -234,10 +217,9 @@ impl History {
     pub(super) fn push(&self, reading: Reading) {
         let last = self.lock().newest();
         let (changed, steps) = match &last {
-            Some(last) => (
-                Difference::between(last, &reading).summary(),
-                Steps::between(last.cluster(), reading.cluster()),
-            ),
+            Some(last) => {
+                (Difference::between(last, &reading).summary(), Steps::between(last, &reading))
+            }
             None => (Value::Null, None),
         };
         let pods = reading.cluster().pod_count();
@@ -309,15 +291,16 @@ impl History {
         }
         let readings = self.lock();
         let found = readings.find(generation);
-        let found = found.and_then(|at| Some((readings.held.get(at)?, readings.recipe(at)?)));
-        let Some((held, recipe)) = found else {
+        let found = found.and_then(|at| Some((readings.held.get(at)?, readings.parts(at)?)));
+        let Some((held, (from, steps))) = found else {
             let of = |held: Option<&Held>| held.map_or(0, |held| held.reading.generation);
             let (oldest, newest) = (of(readings.held.front()), of(readings.held.back()));
             return Err(NotHeld::Gone { generation, oldest, newest });
         };
         let reading = held.reading.clone();
         drop(readings);
-        let made = recipe.make().map_err(|error| NotHeld::Refused { generation, error })?;
+        let made =
+            Steps::make(from, &steps).map_err(|error| NotHeld::Refused { generation, error })?;
         let view = Arc::new(View::of(reading.with(made)));
         let mut readings = self.lock();
         readings.opened.push_back(view.clone());
@@ -351,6 +334,7 @@ impl History {
 mod tests {
     use portolan::model::{Node, ObjectKind, Pod, Uid, node, pod};
     use portolan_dra::Devices;
+    use portolan_k8s::PodFacts;
     use portolan_testkit::random::Random;
 
     use super::*;
@@ -417,13 +401,12 @@ mod tests {
                 readings.reclaim();
             }
             let held = (bytes_of_thread() - before) / number as i64;
-            eprintln!("{changed} changed: {held}");
             assert!(held < most, "{changed} pods change: {held} bytes");
         }
     }
 
     /// All that a reading of a plain cluster has.
-    fn contents(of: &Reading) -> (Vec<String>, usize) {
+    fn contents(of: &Reading) -> (Vec<String>, usize, PodFacts) {
         let cluster = of.cluster();
         let mut all: Vec<String> =
             cluster.nodes().map(|node| format!("{:?}", node.node())).collect();
@@ -445,7 +428,7 @@ mod tests {
         others.sort();
         all.extend(others);
         all.extend(of.pending().iter().map(|pod| format!("{pod:?}")));
-        (all, cluster.pod_count())
+        (all, cluster.pod_count(), of.facts().without_classes())
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The steps from one version of a cluster to the next: a fraction of the memory that a version takes, from which the
-//! version is made again when somebody asks for it.
+//! The steps from one state of a cluster to the next: a fraction of the memory that a state takes, from which the state
+//! is made again when somebody asks for it.
 //!
 //! Steps exist only if the version that they make was compared with the real one. State that they do not describe, such
 //! as that of Gödel, assumed pods, or another list order of nodes, needs the whole version.
@@ -14,11 +14,19 @@ use portolan::model::{
 };
 use portolan_dra::Devices;
 use portolan_dra::store::DeviceEvent;
+use portolan_k8s::FactChanges;
 
+use super::view::{Reading, State};
 use crate::cluster::device_events;
 
-/// What changes from one version to the next, in the order in which it is applied.
+/// What changes from one state to the next.
 pub(super) struct Steps {
+    facts: FactChanges,
+    version: OfVersion,
+}
+
+/// What changes from one version to the next, in the order in which it is applied.
+struct OfVersion {
     removed_nodes: Box<[Name]>,
     /// In list order.
     nodes: Box<[Arc<Node>]>,
@@ -53,19 +61,52 @@ struct Placed {
 }
 
 impl Steps {
-    /// The steps from one version to a later one, unless they would make another version. The cost is proportional to
-    /// the difference and to the numbers of nodes and of other objects.
-    pub(super) fn between(before: &Cluster, after: &Cluster) -> Option<Steps> {
+    /// The steps from one state to a later one, unless they would make another version. The cost is proportional to the
+    /// difference and to the numbers of nodes, of other objects and of facts.
+    pub(super) fn between(before: &Reading, after: &Reading) -> Option<Steps> {
+        let version = OfVersion::between(before.cluster(), after.cluster())?;
+        let facts = match Arc::ptr_eq(before.facts(), after.facts()) {
+            true => FactChanges::default(),
+            false => after.facts().changes_since(before.facts()),
+        };
+        Some(Steps { facts, version })
+    }
+
+    /// The number of steps, to which the cost of applying them is proportional.
+    pub(super) fn len(&self) -> usize {
+        self.facts.len() + self.version.len()
+    }
+
+    /// Makes a state by the steps after another one. O(steps), and O(facts) if these differ. The facts lack the pods of
+    /// classes, of which only the audit of the newest reading asks.
+    pub(super) fn make(from: State, steps: &[Arc<Steps>]) -> Result<State, EventError> {
+        if steps.is_empty() {
+            return Ok(from);
+        }
+        let mut fork = from.cluster.fork();
+        steps.iter().try_for_each(|steps| steps.version.apply(&mut fork))?;
+        let mut facts = from.facts;
+        if steps.iter().any(|steps| !steps.facts.is_empty()) {
+            let mut changed = facts.without_classes();
+            steps.iter().for_each(|steps| changed.apply(&steps.facts));
+            facts = Arc::new(changed);
+        }
+        Ok(State { cluster: fork.snapshot(), facts })
+    }
+}
+
+impl OfVersion {
+    fn between(before: &Cluster, after: &Cluster) -> Option<OfVersion> {
         if after.godel().is_some() {
             return None;
         }
-        let steps = Steps::of(before, after)?;
+        let steps = OfVersion::of(before, after)?;
         let mut made = before.fork();
         steps.apply(&mut made).ok()?;
         is_equal(&made, after).then_some(steps)
     }
 
-    fn of(before: &Cluster, after: &Cluster) -> Option<Steps> {
+    fn of(before: &Cluster, after: &Cluster) -> Option<OfVersion> {
         let mut removed_nodes = Vec::new();
         let mut put_nodes: HashSet<Name> = HashSet::new();
         let (mut removed_pods, mut pods) = (Vec::new(), Pods::default());
@@ -113,7 +154,7 @@ impl Steps {
             let gone = known.into_iter().map(|(namespace, name)| (kind, namespace, name));
             removed_objects.extend(gone);
         }
-        Some(Steps {
+        Some(OfVersion {
             removed_nodes: removed_nodes.into(),
             nodes: nodes.into(),
             removed_objects: removed_objects.into(),
@@ -124,15 +165,14 @@ impl Steps {
         })
     }
 
-    /// The number of steps, to which the cost of [`Steps::apply`] is proportional.
-    pub(super) fn len(&self) -> usize {
-        let Steps { removed_nodes, nodes, removed_objects, objects, .. } = self;
+    fn len(&self) -> usize {
+        let OfVersion { removed_nodes, nodes, removed_objects, objects, .. } = self;
         let others = removed_nodes.len() + nodes.len() + removed_objects.len() + objects.len();
         others + self.devices.len() + self.removed_pods.len() + self.pods.all.len()
     }
 
     /// Applies the steps to a fork of the version that they begin with, or of one that equals it.
-    pub(super) fn apply(&self, fork: &mut Fork) -> Result<(), EventError> {
+    fn apply(&self, fork: &mut Fork) -> Result<(), EventError> {
         for name in &self.removed_nodes {
             fork.remove_node(name)?;
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use portolan::cache::Snapshot;
 use portolan::model::Pod;
-use portolan_k8s::BudgetLimit;
+use portolan_k8s::{BudgetLimit, PodFacts};
 use serde_json::{Value, json};
 
 use crate::cluster::{Contents, Input, Loaded};
@@ -74,16 +74,28 @@ impl Reading {
         [self.cluster().len(), self.cluster().pod_count() + pending, pending]
     }
 
+    pub(super) fn facts(&self) -> &Arc<PodFacts> {
+        self.loaded.contents.shared_facts()
+    }
+
     /// The reading in two parts.
-    pub(super) fn into_parts(self) -> (Uncoupled, Arc<Snapshot>) {
+    pub(super) fn into_parts(self) -> (Uncoupled, State) {
         let counts = self.counts();
         let Reading { generation, taken, moment, loaded } = self;
-        let Loaded { contents, cluster, pending, claims } = loaded;
-        (Uncoupled { generation, taken, moment, counts, contents, pending, claims }, cluster)
+        let Loaded { mut contents, cluster, pending, claims } = loaded;
+        let state = State { cluster, facts: contents.replace_facts(Arc::default()) };
+        (Uncoupled { generation, taken, moment, counts, contents, pending, claims }, state)
     }
 }
 
-/// A reading without the version of its cluster.
+/// The parts of a reading that have data of all pods.
+#[derive(Clone)]
+pub(super) struct State {
+    pub(super) cluster: Arc<Snapshot>,
+    pub(super) facts: Arc<PodFacts>,
+}
+
+/// A reading without its state.
 #[derive(Clone)]
 pub(super) struct Uncoupled {
     pub(super) generation: u64,
@@ -96,8 +108,9 @@ pub(super) struct Uncoupled {
 }
 
 impl Uncoupled {
-    pub(super) fn with(self, cluster: Arc<Snapshot>) -> Reading {
-        let Uncoupled { generation, taken, moment, contents, pending, claims, .. } = self;
+    pub(super) fn with(self, State { cluster, facts }: State) -> Reading {
+        let Uncoupled { generation, taken, moment, mut contents, pending, claims, .. } = self;
+        contents.replace_facts(facts);
         Reading { generation, taken, moment, loaded: Loaded { contents, cluster, pending, claims } }
     }
 

@@ -4,6 +4,8 @@
 //! The budget of a manifest has no status. Its pods and their controllers are in the input, so the number of allowed
 //! disruptions follows from `minAvailable` or `maxUnavailable`.
 
+mod fact_changes;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::collect::Collected;
@@ -18,6 +20,8 @@ use super::workloads::{ControllerKind, PodController};
 use portolan::model::{
     LabelSelector, Name, Object, Pod, PodDisruptionBudget, Requests, Taint, Template, Uid,
 };
+
+pub use fact_changes::FactChanges;
 
 /// An absolute number or a percentage (`intstr.IntOrString`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

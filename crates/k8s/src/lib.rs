@@ -95,7 +95,9 @@ mod workloads;
 pub mod yaml;
 
 pub use admission::Admission;
-pub use budgets::{BudgetLimit, Health, IntOrPercent, Limit, PodCounts, PodFacts, Scaled, Scales};
+pub use budgets::{
+    BudgetLimit, FactChanges, Health, IntOrPercent, Limit, PodCounts, PodFacts, Scaled, Scales,
+};
 pub use copies::Mark;
 pub use defaults::Defaulted;
 pub use devices::DeviceObjects;
