@@ -44,6 +44,9 @@ fn pod(name: &str, fields: &Value) -> Value {
         "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "namespace": "default" },
         "spec": { "containers": [container] },
     });
+    if fields.get("nodeName").is_some() {
+        pod["status"] = json!({ "phase": "Running" });
+    }
     if let (Some(spec), Some(fields)) = (pod["spec"].as_object_mut(), fields.as_object()) {
         spec.extend(fields.clone());
     }
