@@ -139,7 +139,9 @@ impl Readings {
 
     /// Whether the reading after the newest one may be held as these steps.
     fn may_follow(&self, steps: &Steps, pods: usize) -> bool {
-        let row = self.held.iter().rev().map_while(Held::steps).chain(&self.next);
+        // Without steps, the newest reading stays whole and begins another row.
+        let before = self.held.iter().rev().skip(1).map_while(Held::steps);
+        let row = self.next.iter().flat_map(|next| before.clone().chain([next]));
         let (readings, taken) = row.fold((0, 0), |(n, sum), steps| (n + 1, sum + steps.len()));
         let most = FEW_STEPS.saturating_add(pods.saturating_mul(STEPS_PER_POD));
         readings < MOST_IN_A_ROW && taken + steps.len() <= most
@@ -461,6 +463,25 @@ mod tests {
             }
         }
         assert!(of_steps > 100, "{of_steps} of 300 are held as steps");
+    }
+
+    #[test]
+    fn a_row_of_steps_ends_so_that_old_readings_can_be_dropped() {
+        let (nodes, pods) = (&nodes()[..1], &pods()[..2]);
+        let mut readings = cluster::Readings::default();
+        let mut next = |generation: usize| {
+            read(generation as u64, &mut readings, input(nodes, &pods[generation % 2..]))
+        };
+        let history = History::new(next(1), Some(LIFETIME));
+        let last = 2 * MOST_IN_A_ROW + 10;
+        (2..=last).for_each(|generation| history.push(next(generation)));
+        let mut held = history.lock();
+        let whole = held.held.iter().filter(|held| held.whole().is_some());
+        let whole: Vec<u64> = whole.map(|held| held.reading.generation).collect();
+        let row = MOST_IN_A_ROW as u64 + 1;
+        assert_eq!(whole, [1, 1 + row, 1 + 2 * row, last as u64]);
+        assert_eq!(held.take_oldest(MOST_IN_A_ROW).len(), 0);
+        assert_eq!(held.take_oldest(2 * MOST_IN_A_ROW).len(), MOST_IN_A_ROW + 1);
     }
 
     #[test]
