@@ -24,8 +24,8 @@ use server::{Readings, Server};
 ///
 /// The writer creates and deletes pods at a constant rate, first alone and then beside the clients. Every tenth client
 /// receives events; the others ask questions of all kinds, with a pause after each. A step of the writer lasts from the
-/// moment when it is due. The writer and the API server stand for another machine, so on Linux their threads do not wait
-/// for processors that the others use, if `chrt` may arrange this. The exit status is 1 if a question had an error; refusals are answers of a server that has
+/// moment when it is due. The writer and the API server stand for another machine: on Linux, their threads run before all
+/// others if `chrt` may arrange it. The exit status is 1 if a question had an error; refusals are answers of a server that has
 /// too many questions, and are counted apart.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -92,7 +92,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, CommandError> {
     Ok(if is_faultless { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// Lets the threads of this process so far run before all others, if it may. Threads that they start later do not.
+/// Lets the threads of this process so far run before all others, if it may. Threads started later have the usual
+/// priority.
 fn prefer_own_threads() -> bool {
     let process = std::process::id().to_string();
     let words = ["--all-tasks", "--reset-on-fork", "--fifo", "--pid", "1"];

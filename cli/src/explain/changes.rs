@@ -86,15 +86,18 @@ fn fitting(trial: Trial<'_>, edits: &[Edit]) -> Option<Vec<Name>> {
 /// Maximum number of alternative nodes that are tried for an edit of a node.
 const ALTERNATIVES: usize = 10;
 
-/// The number of nodes that are edited together in the search for those that an edit helps. Most often, the first ones
-/// suffice.
+/// The number of nodes that are edited together first in the search for those that an edit helps. Most often, these
+/// suffice; each further time, twice as many are edited.
 const EDITED: usize = 128;
 
 /// The change by an edit of the pod, or by an edit of one of the nodes of a proposal that helps.
 fn single(trial: Trial<'_>, edit: Edit, deadline: Instant) -> Option<Change> {
     let Some(nodes) = edit.nodes() else { return try_edits(trial, vec![edit]) };
     let mut found: Option<Change> = None;
-    for nodes in nodes.chunks(EDITED) {
+    let (mut left, mut many) = (nodes, EDITED);
+    while !left.is_empty() {
+        let (nodes, others) = left.split_at(many.min(left.len()));
+        (left, many) = (others, 2 * many);
         let edited: HashSet<&Name> = nodes.iter().collect();
         let helped = fitting(trial, &[edit.of(nodes)])?;
         for node in helped.into_iter().filter(|node| edited.contains(node)) {

@@ -63,7 +63,7 @@ struct Score {
     weighted: i64,
 }
 
-/// The number of verdicts that are kept as JSON: many nodes have one of a few.
+/// The number of verdicts whose JSON is kept: many nodes have one of a few verdicts.
 const FREQUENT: usize = 4;
 
 /// The number of nodes that one thread writes at a time.

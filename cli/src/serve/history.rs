@@ -19,7 +19,7 @@ use crate::alloc::live_bytes;
 /// The time that a reading of a cluster is held.
 pub(super) const LIFETIME: Duration = Duration::from_secs(60 * 60);
 
-/// The most readings: one a second.
+/// The number of readings, one a second, beyond which the oldest are dropped, together with those that are made from them.
 const MOST: usize = 3_600;
 
 /// The most readings in a row that are held as steps.
@@ -80,7 +80,7 @@ enum Stored {
 pub(super) enum NotHeld {
     /// It is not held; the others are the generations of the oldest and newest reading.
     Gone { generation: u64, oldest: u64, newest: u64 },
-    /// Its steps were refused, which were tried before.
+    /// A step could not be applied, although all were tried when the reading was taken.
     Refused { generation: u64, error: EventError },
 }
 
@@ -147,7 +147,8 @@ impl Readings {
         readings < MOST_IN_A_ROW && taken + steps.len() <= most
     }
 
-    /// Adds a newer reading, which becomes the steps when it is no longer the newest one. Returns what is to be freed.
+    /// Adds a newer reading, whose state is replaced by the steps to it when it is no longer the newest one. Returns what
+    /// is to be freed.
     fn push(&mut self, held: Held, steps: Option<Arc<Steps>>) -> Option<Stored> {
         let number = self.held.len();
         let replaced = match (self.held.back_mut(), self.next.take()) {
@@ -269,8 +270,8 @@ impl History {
         self.thin()
     }
 
-    /// Drops readings of the older half, so that fewer cover the same time. Returns whether any was dropped. The oldest
-    /// reading stays.
+    /// Drops every other group of the older half: a whole reading and those that are made from it. Returns whether any was
+    /// dropped, which needs at least four groups.
     fn thin(&self) -> bool {
         let mut readings = self.lock();
         let dropped = readings.take_every_other();
@@ -286,7 +287,7 @@ impl History {
         readings.opened.iter().find(|view| view.reading.generation == generation).cloned()
     }
 
-    /// The reading of a generation. O(steps) unless it was asked for lately.
+    /// The reading of a generation. O(steps + facts) unless it was asked for lately.
     pub(super) fn view(&self, generation: u64) -> Result<Arc<View>, NotHeld> {
         if let Some(view) = self.ready(generation) {
             return Ok(view);
@@ -305,6 +306,13 @@ impl History {
             Steps::make(from, &steps).map_err(|error| NotHeld::Refused { generation, error })?;
         let view = Arc::new(View::of(reading.with(made)));
         let mut readings = self.lock();
+        let is_it = |view: &&Arc<View>| view.reading.generation == generation;
+        if let Some(made_meanwhile) = readings.opened.iter().find(is_it) {
+            return Ok(made_meanwhile.clone());
+        }
+        if readings.find(generation).is_none() {
+            return Ok(view);
+        }
         readings.opened.push_back(view.clone());
         let closed = (readings.opened.len() > MOST_OPENED).then(|| readings.opened.pop_front());
         drop(readings);

@@ -1,7 +1,8 @@
 //! The steps from one state of a cluster to the next: a fraction of the memory that a state takes, from which the state
 //! is made again when somebody asks for it.
 //!
-//! Steps exist only if the version that they make was compared with the real one. State that they do not describe, such
+//! Steps exist only if the version that they make was compared with the real one: nodes, pods and devices, but neither
+//! other objects nor the order of the pods on a node, which no answer should depend on. State that they do not describe, such
 //! as that of Gödel, assumed pods, or another list order of nodes, needs the whole version.
 
 use std::collections::hash_map::Entry;
