@@ -166,8 +166,8 @@ impl Framework {
         }
     }
 
-    /// Asks every plugin about every node, one node at a time, on the threads of rayon's global pool. Meant for diagnosis
-    /// and tests, not for scheduling. O(nodes × plugins).
+    /// Asks every plugin about every node, one node at a time, on the threads of rayon's global pool, which must not wait
+    /// for this thread. Meant for diagnosis and tests, not for scheduling. O(nodes × plugins).
     #[must_use]
     pub fn evaluate(&self, cluster: &Cluster, pod: &Pod) -> Evaluation {
         let state = CycleState::default();

@@ -261,7 +261,7 @@ impl<'a> Threads<'a> {
 
     /// Begins items that the calling thread processes where they are, until it turns out that the rest should be shared.
     pub(super) fn try_alone(self, timed: Timed) -> Trial<'a> {
-        // There is none for `Timed::OtherScores`.
+        // `Timed::OtherScores` has no countdown: it is always timed.
         let untimed = self.0.and_then(|workers| workers.untimed.get(timed as usize));
         Trial { threads: self, untimed, started: None, tried: 0, is_decided: !self.are_several() }
     }

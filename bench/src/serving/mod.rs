@@ -24,9 +24,9 @@ use server::{Readings, Server};
 ///
 /// The writer creates and deletes pods at a constant rate, first alone and then beside the clients. Every tenth client
 /// receives events; the others ask questions of all kinds, with a pause after each. A step of the writer lasts from the
-/// moment when it is due. The writer and the API server stand for another machine: on Linux, their threads run before all
-/// others if `chrt` may arrange it. The exit status is 1 if a question had an error; refusals are answers of a server that has
-/// too many questions, and are counted apart.
+/// moment when it is due. The writer and the API server stand for another machine: on Linux, their threads run before
+/// all others if `chrt` may arrange it. The exit status is 1 if a question had an error; refusals are answers of a server
+/// that has too many questions, and are counted apart.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Number of clients.

@@ -63,8 +63,8 @@ struct Score {
     weighted: i64,
 }
 
-/// The number of verdicts whose JSON is kept: many nodes have one of a few verdicts.
-const FREQUENT: usize = 4;
+/// The number of verdicts whose JSON a thread keeps, the first ones of its part: many nodes have equal verdicts.
+const KEPT: usize = 4;
 
 /// The number of nodes that one thread writes at a time.
 const WRITTEN: usize = 512;
@@ -73,19 +73,19 @@ const WRITTEN: usize = 512;
 fn nodes(of: &BTreeMap<Name, Verdict>) -> serde_json::Result<String> {
     let all: Vec<(&Name, &Verdict)> = of.iter().collect();
     let parts = all.par_chunks(WRITTEN).map(|part| {
-        let mut frequent: Vec<(&Verdict, String)> = Vec::new();
+        let mut kept: Vec<(&Verdict, String)> = Vec::new();
         let mut json = Vec::new();
         for (name, of) in part {
             json.push(b',');
             serde_json::to_writer(&mut json, &***name)?;
             json.push(b':');
-            match frequent.iter().find(|(other, _)| other == of) {
+            match kept.iter().find(|(other, _)| other == of) {
                 Some((_, known)) => json.extend_from_slice(known.as_bytes()),
                 None => {
                     let begin = json.len();
                     serde_json::to_writer(&mut json, &verdict(of))?;
-                    if frequent.len() < FREQUENT {
-                        frequent.push((of, String::from_utf8_lossy(&json[begin..]).into_owned()));
+                    if kept.len() < KEPT {
+                        kept.push((of, String::from_utf8_lossy(&json[begin..]).into_owned()));
                     }
                 }
             }

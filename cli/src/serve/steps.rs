@@ -1,9 +1,9 @@
-//! The steps from one state of a cluster to the next: a fraction of the memory that a state takes, from which the state
-//! is made again when somebody asks for it.
+//! The steps from one state of a cluster to the next. They take a fraction of the state's memory, and the state is rebuilt
+//! from them when it is read.
 //!
-//! Steps exist only if the version that they make was compared with the real one: nodes, pods and devices, but neither
-//! other objects nor the order of the pods on a node, which no answer should depend on. State that they do not describe, such
-//! as that of Gödel, assumed pods, or another list order of nodes, needs the whole version.
+//! Steps are used only if they have rebuilt the version once. The nodes, their list order, the pods and the devices are
+//! then compared; other objects and the order of the pods on a node are not, and no answer may depend on that order.
+//! Steps do not contain Gödel's stores and assumed pods: such versions are held whole.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -22,7 +22,8 @@ use crate::cluster::device_events;
 
 /// What changes from one state to the next.
 pub(super) struct Steps {
-    facts: FactChanges,
+    /// `None` if the facts are equal.
+    facts: Option<FactChanges>,
     version: OfVersion,
 }
 
@@ -66,16 +67,15 @@ impl Steps {
     /// difference and to the numbers of nodes, of other objects and of facts.
     pub(super) fn between(before: &Reading, after: &Reading) -> Option<Steps> {
         let version = OfVersion::between(before.cluster(), after.cluster())?;
-        let facts = match Arc::ptr_eq(before.facts(), after.facts()) {
-            true => FactChanges::default(),
-            false => after.facts().changes_since(before.facts()),
-        };
+        let facts = (!Arc::ptr_eq(before.facts(), after.facts()))
+            .then(|| after.facts().changes_since(before.facts()))
+            .filter(|changes| !changes.is_empty());
         Some(Steps { facts, version })
     }
 
     /// The number of steps, to which the cost of applying them is proportional.
     pub(super) fn len(&self) -> usize {
-        self.facts.len() + self.version.len()
+        self.facts.as_ref().map_or(0, FactChanges::len) + self.version.len()
     }
 
     /// Makes a state by the steps after another one. O(steps), and O(facts) if these differ. The facts lack the pods of
@@ -86,12 +86,11 @@ impl Steps {
         }
         let mut fork = from.cluster.fork();
         steps.iter().try_for_each(|steps| steps.version.apply(&mut fork))?;
-        let mut facts = from.facts;
-        if steps.iter().any(|steps| !steps.facts.is_empty()) {
-            let mut changed = facts.without_classes();
-            steps.iter().for_each(|steps| changed.apply(&steps.facts));
-            facts = Arc::new(changed);
-        }
+        let mut changes = steps.iter().filter_map(|steps| steps.facts.as_ref()).peekable();
+        let facts = match changes.peek() {
+            None => from.facts,
+            Some(_) => from.facts.after(changes).into(),
+        };
         Ok(State { cluster: fork.snapshot(), facts })
     }
 }

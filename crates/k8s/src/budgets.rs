@@ -6,7 +6,7 @@
 
 mod fact_changes;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use super::collect::Collected;
 use super::defaults::{Defaulted, object};
@@ -253,52 +253,91 @@ impl Scales {
 /// Facts about the pods of the input that the scheduler does not read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodFacts {
-    not_ready: HashSet<Uid>,
-    /// The pods whose containers were not all started.
-    not_started: HashSet<Uid>,
-    deletion_costs: HashMap<Uid, i32>,
-    /// The seconds that pods stay on a failed node, if they are not the default. `None` is forever.
-    stays: HashMap<Uid, Option<i64>>,
-    /// The requests of the containers of pods without a node.
-    requests: HashMap<Uid, Requests>,
+    /// The pods of which some fact is not the default.
+    pods: HashMap<Uid, Facts>,
     /// The phases of the finished pods, by namespace and name.
     finished: BTreeMap<(Name, Name), Name>,
     /// The pods that name each class, by the class's kind and name.
     classes: BTreeMap<(&'static str, Name), Vec<Uid>>,
 }
 
+/// The facts about a pod.
+#[derive(Clone, Debug, PartialEq)]
+struct Facts {
+    is_ready: bool,
+    /// Whether all containers were started.
+    has_started: bool,
+    deletion_cost: i32,
+    /// The seconds that the pod stays on a failed node. `None` is forever.
+    stays: Option<i64>,
+    /// The requests of the containers if the pod is without a node.
+    requests: Option<Box<Requests>>,
+}
+
 /// The seconds that the API server adds to pods without a toleration of their own (DefaultTolerationSeconds).
 const DEFAULT_SECONDS: i64 = 300;
 
+impl Facts {
+    const DEFAULT: Facts = Facts {
+        is_ready: true,
+        has_started: true,
+        deletion_cost: 0,
+        stays: Some(DEFAULT_SECONDS),
+        requests: None,
+    };
+
+    /// Reads the facts that a pod's object has.
+    fn read(pod: &wire_pod::Pod<'_>) -> Facts {
+        let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter());
+        let is_not_ready =
+            |it: &wire_pod::Condition<'_>| &*it.condition_type == "Ready" && &*it.status != "True";
+        let has_started = pod.status.as_ref().is_none_or(|status| &*status.phase != "Pending");
+        let annotations = pod.metadata.iter().filter_map(|meta| meta.annotations.as_ref());
+        let mut costs = annotations.filter_map(|it| it.deletion_cost.parse().ok());
+        let tolerations = pod.spec.iter().flat_map(|spec| spec.tolerations.iter());
+        Facts {
+            is_ready: has_started && !conditions.any(is_not_ready),
+            has_started,
+            deletion_cost: costs.find(|cost| *cost != 0).unwrap_or(0),
+            stays: seconds_on_failed_node(tolerations),
+            requests: None,
+        }
+    }
+}
+
 impl PodFacts {
+    fn of(&self, pod: &Uid) -> &Facts {
+        self.pods.get(pod).unwrap_or(&Facts::DEFAULT)
+    }
+
     /// Returns `false` if the status of the pod says that it is not ready.
     #[must_use]
     pub fn is_ready(&self, pod: &Uid) -> bool {
-        !self.not_ready.contains(pod)
+        self.of(pod).is_ready
     }
 
     /// Returns `false` if the pod is in phase Pending, in which no budget protects it from an eviction.
     #[must_use]
     pub fn has_started(&self, pod: &Uid) -> bool {
-        !self.not_started.contains(pod)
+        self.of(pod).has_started
     }
 
     /// Returns the cost of deleting the pod before others of its controller, which its annotation sets.
     #[must_use]
     pub fn deletion_cost(&self, pod: &Uid) -> i32 {
-        self.deletion_costs.get(pod).copied().unwrap_or(0)
+        self.of(pod).deletion_cost
     }
 
     /// Returns how many seconds the pod stays on a node that is unreachable, or `None` if it tolerates that forever.
     #[must_use]
     pub fn stays_on_failed_node(&self, pod: &Uid) -> Option<i64> {
-        self.stays.get(pod).copied().unwrap_or(Some(DEFAULT_SECONDS))
+        self.of(pod).stays
     }
 
     /// Returns the requests of the pod's containers, or `None` if the pod has a node or no manifest of its own.
     #[must_use]
     pub fn requests(&self, pod: &Uid) -> Option<&Requests> {
-        self.requests.get(pod)
+        self.of(pod).requests.as_deref()
     }
 
     /// Returns an iterator over the pods that have finished, by namespace and name, with their phases `Succeeded` or
@@ -313,7 +352,8 @@ impl PodFacts {
 
     pub(super) fn read_requests(&mut self, pod: &PodDraft) {
         if pod.node_name.is_none() {
-            self.requests.insert(Uid::new(&pod.uid), pod.requests.clone());
+            let facts = self.pods.entry(Uid::new(&pod.uid)).or_insert(Facts::DEFAULT);
+            facts.requests = Some(Box::new(pod.requests.clone()));
         }
     }
 
@@ -327,26 +367,11 @@ impl PodFacts {
         &self.classes
     }
 
+    /// Reads a pod's object, before its requests.
     pub(super) fn read(&mut self, uid: &str, pod: &wire_pod::Pod<'_>) {
-        let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter());
-        let is_not_ready =
-            |it: &wire_pod::Condition<'_>| &*it.condition_type == "Ready" && &*it.status != "True";
-        if conditions.any(is_not_ready) {
-            self.not_ready.insert(Uid::new(uid));
-        }
-        if pod.status.as_ref().is_some_and(|status| &*status.phase == "Pending") {
-            self.not_ready.insert(Uid::new(uid));
-            self.not_started.insert(Uid::new(uid));
-        }
-        let annotations = pod.metadata.iter().filter_map(|meta| meta.annotations.as_ref());
-        let cost = annotations.filter_map(|it| it.deletion_cost.parse().ok()).find(|it| *it != 0);
-        if let Some(cost) = cost {
-            self.deletion_costs.insert(Uid::new(uid), cost);
-        }
-        let tolerations = pod.spec.iter().flat_map(|spec| spec.tolerations.iter());
-        let seconds = seconds_on_failed_node(tolerations);
-        if seconds != Some(DEFAULT_SECONDS) {
-            self.stays.insert(Uid::new(uid), seconds);
+        let facts = Facts::read(pod);
+        if facts != Facts::DEFAULT {
+            self.pods.insert(Uid::new(uid), facts);
         }
         if let Some(spec) = &pod.spec {
             let classes = [
@@ -361,11 +386,7 @@ impl PodFacts {
 
     /// Adds the facts about other pods.
     pub fn merge(&mut self, other: PodFacts) {
-        self.not_ready.extend(other.not_ready);
-        self.not_started.extend(other.not_started);
-        self.deletion_costs.extend(other.deletion_costs);
-        self.stays.extend(other.stays);
-        self.requests.extend(other.requests);
+        self.pods.extend(other.pods);
         self.finished.extend(other.finished);
         for (class, pods) in other.classes {
             self.classes.entry(class).or_default().extend(pods);
