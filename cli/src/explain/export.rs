@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use portolan::model::Name;
 use portolan::plugin::Verdict;
-use rayon::prelude::*;
-use serde::Serialize;
-use serde::ser::Error;
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use super::changes::Change;
@@ -18,9 +16,9 @@ use crate::output::cell;
 /// The version of the JSON output: it increases when a field changes its meaning or is removed.
 pub(super) const VERSION: u32 = 1;
 
-/// The fields before those of the nodes, by name.
+/// The fields, by name. There are many nodes, so they are written without a tree of values.
 #[derive(Serialize)]
-struct First<'a> {
+struct Fields<'a> {
     changes: Vec<Value>,
     changes_complete: bool,
     fits_on: usize,
@@ -28,11 +26,8 @@ struct First<'a> {
     input: Value,
     message: Option<String>,
     node: Option<&'a str>,
-}
-
-/// The fields after those of the nodes, by name.
-#[derive(Serialize)]
-struct Last<'a> {
+    #[serde(serialize_with = "nodes")]
+    nodes: &'a BTreeMap<Name, Verdict>,
     notes: Vec<&'a String>,
     pod: &'a str,
     preemption: Option<Value>,
@@ -63,43 +58,8 @@ struct Score {
     weighted: i64,
 }
 
-/// The number of verdicts whose JSON a thread keeps, the first ones of its part: many nodes have equal verdicts.
-const KEPT: usize = 4;
-
-/// The number of nodes that one thread writes at a time.
-const WRITTEN: usize = 512;
-
-/// An object with the verdicts by the names of the nodes. It is written in parts, on the threads of rayon's global pool.
-fn nodes(of: &BTreeMap<Name, Verdict>) -> serde_json::Result<String> {
-    let all: Vec<(&Name, &Verdict)> = of.iter().collect();
-    let parts = all.par_chunks(WRITTEN).map(|part| {
-        let mut kept: Vec<(&Verdict, String)> = Vec::new();
-        let mut json = Vec::new();
-        for (name, of) in part {
-            json.push(b',');
-            serde_json::to_writer(&mut json, &***name)?;
-            json.push(b':');
-            match kept.iter().find(|(other, _)| other == of) {
-                Some((_, known)) => json.extend_from_slice(known.as_bytes()),
-                None => {
-                    let begin = json.len();
-                    serde_json::to_writer(&mut json, &verdict(of))?;
-                    if kept.len() < KEPT {
-                        kept.push((of, String::from_utf8_lossy(&json[begin..]).into_owned()));
-                    }
-                }
-            }
-        }
-        Ok(json)
-    });
-    let parts: Vec<Vec<u8>> = parts.collect::<serde_json::Result<_>>()?;
-    let mut json = parts.concat();
-    match json.first_mut() {
-        Some(first) => *first = b'{',
-        None => json.push(b'{'),
-    }
-    json.push(b'}');
-    String::from_utf8(json).map_err(serde_json::Error::custom)
+fn nodes<S: Serializer>(of: &BTreeMap<Name, Verdict>, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(of.iter().map(|(name, of)| (&**name, verdict(of))))
 }
 
 /// The verdicts of all plugins on a node, as they are printed.
@@ -137,7 +97,7 @@ pub(super) fn json(explained: &Explained<'_>) -> Result<String, CommandError> {
             })
         })
         .collect();
-    let first = First {
+    let fields = Fields {
         changes: explained.changes.all.iter().map(change).collect(),
         changes_complete: explained.changes.is_complete,
         fits_on: fits_on(explained),
@@ -145,8 +105,7 @@ pub(super) fn json(explained: &Explained<'_>) -> Result<String, CommandError> {
         input: explained.intake.json(),
         message: message(explained),
         node: explained.placed.as_ref().map(|placed| &*placed.node),
-    };
-    let last = Last {
+        nodes: &evaluation.nodes,
         notes: explained.facts.iter().chain(&explained.notes).collect(),
         pod: &explained.trial.pod.key(),
         preemption: explained.preemption.as_ref().map(preemption),
@@ -154,13 +113,7 @@ pub(super) fn json(explained: &Explained<'_>) -> Result<String, CommandError> {
         version: VERSION,
         why: headline(explained),
     };
-    let text = || {
-        let (first, last) = (serde_json::to_string(&first)?, serde_json::to_string(&last)?);
-        let (first, last) = (first.strip_suffix('}'), last.strip_prefix('{'));
-        let (first, last) = (first.unwrap_or_default(), last.unwrap_or_default());
-        Ok(format!("{first},\"nodes\":{},{last}", nodes(&evaluation.nodes)?))
-    };
-    text().map_err(|error: serde_json::Error| CommandError::Output(error.into()))
+    serde_json::to_string(&fields).map_err(|error| CommandError::Output(error.into()))
 }
 
 /// A change with its steps.
