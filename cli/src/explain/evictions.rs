@@ -419,6 +419,33 @@ mod tests {
     }
 
     #[test]
+    fn a_terminating_pod_anywhere_on_the_node_is_waited_for() {
+        let (framework, scales) = (Framework::default_profile(), Scales::default());
+        let (mut writer, _) = Engine::inline(Config::default());
+        writer.add_node(node("a").cpu(4_000).pods(20).build()).expect("accepted");
+        let ends = pod("ends").cpu(2_000).priority(5).deleted(Timestamp(1)).on("a");
+        writer.add_pod(ends.build()).expect("accepted");
+        writer.add_pod(pod("stays").cpu(2_000).on("a").build()).expect("accepted");
+        let new = pod("new").cpu(2_000).build();
+        let trial = Trial {
+            framework: &framework,
+            cluster: writer.cluster(),
+            pod: &new,
+            requests: None,
+            scales: &scales,
+            only: None,
+            nominated: None,
+        };
+        let late = Instant::now() + Duration::from_secs(600);
+        let (found, _) = change(trial, &trial.rejections(), late);
+        let [Edit::Evict { pods, terminating, .. }] = &found.expect("the end of a pod").edits[..]
+        else {
+            panic!("not the end of a pod")
+        };
+        assert_eq!((pods.len(), terminating.len()), (0, 1));
+    }
+
+    #[test]
     fn of_equal_evictions_those_of_preemption_are_proposed() {
         let (framework, scales) = (Framework::default_profile(), Scales::default());
         let (mut writer, _) = Engine::inline(Config::default());

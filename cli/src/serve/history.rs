@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use portolan::model::EventError;
 use serde_json::{Value, json};
 
 use super::difference::Difference;
 use super::steps::Steps;
 use super::view::{Reading, State, Uncoupled, View};
 use crate::alloc::live_bytes;
+use crate::error::CommandError;
 
 /// The time that a reading of a cluster is held.
 pub(super) const LIFETIME: Duration = Duration::from_secs(60 * 60);
@@ -81,7 +81,7 @@ pub(super) enum NotHeld {
     /// It is not held; the others are the generations of the oldest and newest reading.
     Gone { generation: u64, oldest: u64, newest: u64 },
     /// A step could not be applied, although all were tried when the reading was taken.
-    Refused { generation: u64, error: EventError },
+    Refused { generation: u64, error: CommandError },
 }
 
 impl std::fmt::Display for NotHeld {
@@ -98,7 +98,11 @@ impl std::fmt::Display for NotHeld {
                 write!(f, "generation {generation} is not held: {why}")
             }
             NotHeld::Refused { generation, error } => {
-                write!(f, "generation {generation} could not be made: {error}: report a bug")
+                write!(
+                    f,
+                    "generation {generation} could not be rebuilt: {}: report a bug",
+                    error.text()
+                )
             }
         }
     }
@@ -302,9 +306,9 @@ impl History {
         };
         let reading = held.reading.clone();
         drop(readings);
-        let made =
-            Steps::make(from, &steps).map_err(|error| NotHeld::Refused { generation, error })?;
-        let view = Arc::new(View::of(reading.with(made)));
+        let rebuilt =
+            Steps::rebuild(from, &steps).map_err(|error| NotHeld::Refused { generation, error })?;
+        let view = Arc::new(View::of(reading.with(rebuilt)));
         let mut readings = self.lock();
         let is_it = |view: &&Arc<View>| view.reading.generation == generation;
         if let Some(made_meanwhile) = readings.opened.iter().find(is_it) {
@@ -342,7 +346,8 @@ impl History {
 
 #[cfg(test)]
 mod tests {
-    use portolan::model::{Node, ObjectKind, Pod, Uid, node, pod};
+    use portolan::cache::{NodeInfo, PodInfo};
+    use portolan::model::{LabelSelector, Node, ObjectKind, Pod, Uid, node, pod};
     use portolan_dra::Devices;
     use portolan_testkit::random::Random;
 
@@ -414,16 +419,18 @@ mod tests {
         }
     }
 
-    /// All that a reading of a plain cluster has.
-    fn contents(of: &Reading) -> (Vec<String>, usize) {
+    /// All that a reading of a plain cluster has, in the orders on which decisions depend.
+    fn contents(of: &Reading) -> Vec<String> {
         let cluster = of.cluster();
-        let mut all: Vec<String> =
-            cluster.nodes().map(|node| format!("{:?}", node.node())).collect();
-        let mut others: Vec<String> = cluster
-            .nodes()
-            .flat_map(|node| node.pods())
-            .map(|pod| format!("{:?}", pod.to_pod()))
-            .collect();
+        let of_node = |node: NodeInfo<'_>| {
+            let pods: Vec<Pod> = node.pods().map(|pod| pod.to_pod()).collect();
+            format!("{:?} {pods:?}", node.node())
+        };
+        let mut all: Vec<String> = cluster.nodes().map(of_node).collect();
+        let everything = LabelSelector::everything();
+        let is_on_ghost = |pod: &PodInfo<'_>| pod.node().node().is_none();
+        let on_ghosts = cluster.pods(&everything, is_on_ghost);
+        let mut others: Vec<String> = on_ghosts.map(|pod| format!("{:?}", pod.to_pod())).collect();
         for kind in ObjectKind::ALL {
             let object = |(space, name): (String, String)| cluster.object(kind, &space, &name);
             others.extend(
@@ -431,13 +438,21 @@ mod tests {
             );
         }
         if let Ok(devices) = cluster.store::<Devices>() {
+            others.push("devices".to_owned());
             others.extend(devices.claims().iter().map(|it| format!("{it:?}")));
             others.extend(devices.slices().iter().map(|it| format!("{it:?}")));
         }
         others.sort();
         all.extend(others);
         all.extend(of.pending().iter().map(|pod| format!("{pod:?}")));
-        (all, cluster.pod_count())
+        all
+    }
+
+    /// The generations that are held whole.
+    fn whole(history: &History) -> Vec<u64> {
+        let readings = history.lock();
+        let whole = readings.held.iter().filter(|held| held.whole().is_some());
+        whole.map(|held| held.reading.generation).collect()
     }
 
     #[test]
@@ -467,8 +482,9 @@ mod tests {
             for generation in order {
                 let view = history.view(generation).ok().expect("held");
                 let (contents_then, facts) = &taken[generation as usize - 1];
-                let is_same = *contents_then == contents(&view.reading)
-                    && view.reading.facts().changes_since(facts).is_empty();
+                // These pods name no classes.
+                let is_same =
+                    *contents_then == contents(&view.reading) && view.reading.facts() == facts;
                 assert!(is_same, "seed {seed}: generation {generation} is another one");
             }
         }
@@ -485,13 +501,124 @@ mod tests {
         let history = History::new(next(1), Some(LIFETIME));
         let last = 2 * MOST_IN_A_ROW + 10;
         (2..=last).for_each(|generation| history.push(next(generation)));
-        let mut held = history.lock();
-        let whole = held.held.iter().filter(|held| held.whole().is_some());
-        let whole: Vec<u64> = whole.map(|held| held.reading.generation).collect();
         let row = MOST_IN_A_ROW as u64 + 1;
-        assert_eq!(whole, [1, 1 + row, 1 + 2 * row, last as u64]);
+        assert_eq!(whole(&history), [1, 1 + row, 1 + 2 * row, last as u64]);
+        let mut held = history.lock();
         assert_eq!(held.take_oldest(MOST_IN_A_ROW).len(), 0);
         assert_eq!(held.take_oldest(2 * MOST_IN_A_ROW).len(), MOST_IN_A_ROW + 1);
+    }
+
+    #[test]
+    fn a_row_of_steps_is_as_long_as_the_cluster_allows() {
+        let (nodes, mut pods) = (nodes(), pods());
+        let mut readings = cluster::Readings::default();
+        let history = History::new(read(1, &mut readings, input(&nodes, &pods)), Some(LIFETIME));
+        for generation in 2..=26 {
+            pods.iter_mut().for_each(|pod| pod.resource_version += 1);
+            history.push(read(generation, &mut readings, input(&nodes, &pods)));
+        }
+        let steps = FEW_STEPS + PODS * STEPS_PER_POD;
+        assert_eq!(whole(&history), [1, 2 + (steps / PODS) as u64, 26]);
+    }
+
+    #[test]
+    fn the_order_of_nodes_and_pods_is_that_of_the_reading() {
+        let some = &nodes()[..3];
+        let mut timed = pods()[..4].to_vec();
+        for pod in &mut timed {
+            pod.node_name = Some("n0".into());
+        }
+        let with = |at: usize, change: fn(&mut Pod)| {
+            let mut pods = timed.clone();
+            change(&mut pods[at]);
+            pods
+        };
+        let changes = [
+            (some, timed.clone()),
+            (some, with(0, |pod| pod.resource_version += 1)),
+            (some, with(1, |pod| pod.start_time = Some(portolan::model::Timestamp(1)))),
+            (some, with(1, |pod| pod.deletion_time = Some(portolan::model::Timestamp(2)))),
+            (some, [&timed[1..3], &[one_pod(7, 0), one_pod(8, 0)]].concat()),
+            (some, with(2, |pod| pod.node_name = Some("n1".into()))),
+            (some, with(3, |pod| pod.node_name = Some("n9".into()))),
+            (&some[1..], timed.clone()),
+            (some, timed[1..].to_vec()),
+            (&some[..1], timed[..1].to_vec()),
+        ];
+        let mut readings = cluster::Readings::watched();
+        let mut taken = Vec::new();
+        let mut history: Option<History> = None;
+        for (at, (nodes, pods)) in changes.iter().enumerate() {
+            let reading = read(at as u64 + 1, &mut readings, input(nodes, pods));
+            taken.push(contents(&reading));
+            match &history {
+                Some(history) => history.push(reading),
+                None => history = Some(History::new(reading, Some(LIFETIME))),
+            }
+        }
+        let history = history.expect("readings");
+        assert_eq!(whole(&history), [1, 10], "the others are held as steps");
+        for (at, taken) in taken.iter().enumerate() {
+            let view = history.view(at as u64 + 1).ok().expect("held");
+            assert_eq!(contents(&view.reading), *taken, "reading {}", at + 1);
+        }
+    }
+
+    #[test]
+    fn a_store_of_devices_appears_in_a_whole_reading() {
+        let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n" } });
+        let slice = |name: &str| {
+            let pool = json!({ "name": name, "generation": 1, "resourceSliceCount": 1 });
+            let spec = json!({ "driver": "x", "pool": pool, "allNodes": true, "devices": [{ "name": "d" }] });
+            json!({ "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice",
+                "metadata": { "name": name }, "spec": spec })
+        };
+        let mut readings = cluster::Readings::default();
+        let mut next =
+            |generation, objects: &[Value]| read(generation, &mut readings, json_input(objects));
+        let history = History::new(next(1, std::slice::from_ref(&node)), Some(LIFETIME));
+        history.push(next(2, &[node.clone(), slice("a")]));
+        history.push(next(3, &[node.clone(), slice("a"), slice("b")]));
+        let view = history.view(2).ok().expect("held");
+        assert_eq!(
+            view.reading.cluster().store::<Devices>().map(|it| it.slices().iter().count()),
+            Ok(1)
+        );
+    }
+
+    #[test]
+    fn a_reading_is_current_until_the_next() {
+        let nodes = &nodes()[..1];
+        let mut readings = cluster::Readings::default();
+        let history = History::new(read(1, &mut readings, input(nodes, &[])), Some(LIFETIME));
+        history.push(read(2, &mut readings, input(&[], &[])));
+        let second = history.lock().held[1].reading.taken;
+        history.expire(second + LIFETIME);
+        assert!(history.view(1).is_ok(), "it was current an hour ago");
+    }
+
+    #[test]
+    fn thinning_drops_whole_readings_with_those_that_are_rebuilt_from_them() {
+        let nodes = &nodes()[..1];
+        let mut readings = cluster::Readings::default();
+        let mut next = |generation: u64| {
+            let pods = &pods()[..20 - generation as usize];
+            read(generation, &mut readings, input(nodes, pods))
+        };
+        let history = History::new(next(1), Some(LIFETIME));
+        for generation in 2..=12 {
+            let reading = next(generation);
+            let last = history.lock().newest().expect("a reading");
+            let steps = Steps::between(&last, &reading).filter(|_| generation % 3 != 1);
+            history.lock().push(Held::new(reading, Value::Null), steps.map(Arc::new));
+        }
+        assert!(history.thin());
+        let held: Vec<u64> = history.since(0).into_iter().map(|it| it.0).collect();
+        assert_eq!(held, [1, 2, 3, 7, 8, 9, 10, 11, 12]);
+        for generation in held {
+            let view = history.view(generation).ok().expect("held");
+            assert_eq!(view.reading.cluster().pod_count(), 20 - generation as usize);
+        }
     }
 
     #[test]

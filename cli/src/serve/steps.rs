@@ -1,15 +1,15 @@
 //! The steps from one state of a cluster to the next. They take a fraction of the state's memory, and the state is rebuilt
 //! from them when it is read.
 //!
-//! Steps are used only if they have rebuilt the version once. The nodes, their list order, the pods and the devices are
-//! then compared; other objects and the order of the pods on a node are not, and no answer may depend on that order.
-//! Steps do not contain Gödel's stores and assumed pods: such versions are held whole.
+//! Decisions depend on the order of nodes and of the pods on a node, so a version is rebuilt by an engine, in the order in
+//! which a relist changes it. Steps are used only if they have rebuilt the version once; nodes, pods, their orders, and
+//! devices are then compared. Steps do not contain Gödel's stores and assumed pods: such versions are held whole.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use portolan::cache::{ChangeKind, Cluster, Fork, NodeInfo, PodInfo};
+use portolan::cache::{Cluster, Config, Engine, NodeInfo, PodInfo, Writer};
 use portolan::model::{
     EventError, LabelSelector, Name, Node, Object, ObjectKind, Pod, Template, Timestamp, Uid,
 };
@@ -19,6 +19,8 @@ use portolan_k8s::FactChanges;
 
 use super::view::{Reading, State};
 use crate::cluster::device_events;
+use crate::error::CommandError;
+use crate::simulation::closed;
 
 /// What changes from one state to the next.
 pub(super) struct Steps {
@@ -29,15 +31,16 @@ pub(super) struct Steps {
 
 /// What changes from one version to the next, in the order in which it is applied.
 struct OfVersion {
-    removed_nodes: Box<[Name]>,
     /// In list order.
     nodes: Box<[Arc<Node>]>,
+    removed_nodes: Box<[Name]>,
     removed_objects: Box<[(ObjectKind, String, String)]>,
     objects: Box<[Object]>,
     devices: Box<[DeviceEvent]>,
-    /// The pods that are gone or have moved.
-    removed_pods: Box<[Uid]>,
+    /// Pods that leave before others come. Some of them return.
+    left_before: Box<[Uid]>,
     pods: Pods,
+    left_after: Box<[Uid]>,
 }
 
 /// Pods that are new or differ.
@@ -78,20 +81,25 @@ impl Steps {
         self.facts.as_ref().map_or(0, FactChanges::len) + self.version.len()
     }
 
-    /// Makes a state by the steps after another one. O(steps), and O(facts) if these differ. The facts lack the pods of
-    /// classes, of which only the audit of the newest reading asks.
-    pub(super) fn make(from: State, steps: &[Arc<Steps>]) -> Result<State, EventError> {
+    /// Rebuilds a state from another one. O(steps), and O(facts) if these differ. The facts lack
+    /// [`PodFacts::classes`](portolan_k8s::PodFacts::classes), which only the audit of the newest reading needs.
+    pub(super) fn rebuild(from: State, steps: &[Arc<Steps>]) -> Result<State, CommandError> {
         if steps.is_empty() {
             return Ok(from);
         }
-        let mut fork = from.cluster.fork();
-        steps.iter().try_for_each(|steps| steps.version.apply(&mut fork))?;
+        let rebuilt = Engine::at(&from.cluster, Config::default()).with_writer(|writer| {
+            steps.iter().try_for_each(|steps| steps.version.apply(writer))?;
+            writer.publish();
+            Ok(writer.snapshot())
+        });
+        let refused = |error| CommandError::Refused { object: "a reading".to_owned(), error };
+        let cluster = rebuilt.map_err(closed)?.map_err(refused)?;
         let mut changes = steps.iter().filter_map(|steps| steps.facts.as_ref()).peekable();
         let facts = match changes.peek() {
             None => from.facts,
             Some(_) => from.facts.after(changes).into(),
         };
-        Ok(State { cluster: fork.snapshot(), facts })
+        Ok(State { cluster, facts })
     }
 }
 
@@ -100,44 +108,40 @@ impl OfVersion {
         if after.godel().is_some() {
             return None;
         }
-        let steps = OfVersion::of(before, after)?;
-        let mut made = before.fork();
-        steps.apply(&mut made).ok()?;
-        is_equal(&made, after).then_some(steps)
+        let names = differing(before, after);
+        let steps = OfVersion::of(before, after, &names)?;
+        let is_rebuilt = Engine::at(before, Config::default()).with_writer(|writer| {
+            steps.apply(writer).is_ok() && is_equal(writer.cluster(), after, &names)
+        });
+        is_rebuilt.is_ok_and(|it| it).then_some(steps)
     }
 
-    fn of(before: &Cluster, after: &Cluster) -> Option<OfVersion> {
-        let mut removed_nodes = Vec::new();
-        let mut put_nodes: HashSet<Name> = HashSet::new();
-        let (mut removed_pods, mut pods) = (Vec::new(), Pods::default());
+    /// The steps, of which the pods are on the nodes with these names.
+    fn of(before: &Cluster, after: &Cluster, names: &BTreeSet<Name>) -> Option<OfVersion> {
+        let of_ghosts = [of_ghosts(before), of_ghosts(after)];
+        let of_node = |name| [on(name, before, &of_ghosts[0]), on(name, after, &of_ghosts[1])];
+        let of_nodes: Vec<[Vec<PodInfo<'_>>; 2]> = names.iter().map(of_node).collect();
+        let uids = |at: usize| -> HashSet<Uid> {
+            of_nodes.iter().flat_map(|pods| &pods[at]).map(PodInfo::uid).collect()
+        };
+        let stays = &uids(0) & &uids(1);
+        let (mut left_before, mut left_after, mut pods) = (vec![], vec![], Pods::default());
         let mut templates = HashMap::new();
-        let (of_ghosts_before, of_ghosts) = (of_ghosts(before), of_ghosts(after));
-        let ghosts = of_ghosts_before.keys().chain(of_ghosts.keys()).copied();
-        let mut names: BTreeSet<Name> = ghosts.cloned().collect();
-        for change in after.diff(before) {
-            let object = |of: &Cluster| of.node(&change.name).and_then(|node| node.node().cloned());
-            if change.kind == ChangeKind::Removed {
-                removed_nodes.push(change.name.clone());
-            } else if object(before) != object(after) {
-                put_nodes.insert(change.name.clone());
-            }
-            names.insert(change.name);
+        for [old, new] in &of_nodes {
+            let of_node = OfNode::of(old, new, &stays);
+            left_before.extend(of_node.left_before);
+            left_after.extend(of_node.left_after);
+            of_node.put.into_iter().try_for_each(|pod| pods.push(pod, &mut templates))?;
         }
-        for name in &names {
-            let known: HashMap<Uid, PodInfo<'_>> = on(name, before, &of_ghosts_before).collect();
-            let mut stays: HashSet<Uid> = HashSet::new();
-            for (uid, pod) in on(name, after, &of_ghosts) {
-                let is_same = known.get(&uid).is_some_and(|old| has_same_object(old, &pod));
-                stays.insert(uid);
-                if !is_same {
-                    pods.push(&pod, &mut templates)?;
-                }
-            }
-            removed_pods.extend(known.into_keys().filter(|uid| !stays.contains(uid)));
-        }
+        let object =
+            |of: &Cluster, name: &Name| of.node(name).and_then(|node| node.node().cloned());
+        let differs = |name: &&Name| object(before, name) != object(after, name);
+        let (exist, removed): (Vec<&Name>, Vec<&Name>) =
+            names.iter().filter(differs).partition(|name| after.node(name).is_some());
+        let put: HashSet<&Name> = exist.into_iter().collect();
         let mut nodes = Vec::new();
-        if !put_nodes.is_empty() {
-            let put = after.nodes().filter(|node| put_nodes.contains(node.name()));
+        if !put.is_empty() {
+            let put = after.nodes().filter(|node| put.contains(node.name()));
             nodes.extend(put.filter_map(|node| node.node().cloned()));
         }
         let (mut removed_objects, mut objects) = (Vec::new(), Vec::new());
@@ -155,43 +159,115 @@ impl OfVersion {
             removed_objects.extend(gone);
         }
         Some(OfVersion {
-            removed_nodes: removed_nodes.into(),
             nodes: nodes.into(),
+            removed_nodes: removed.into_iter().cloned().collect(),
             removed_objects: removed_objects.into(),
             objects: objects.into(),
             devices: devices_between(before, after)?.into(),
-            removed_pods: removed_pods.into(),
+            left_before: left_before.into(),
             pods: pods.fitted(),
+            left_after: left_after.into(),
         })
     }
 
     fn len(&self) -> usize {
-        let OfVersion { removed_nodes, nodes, removed_objects, objects, .. } = self;
-        let others = removed_nodes.len() + nodes.len() + removed_objects.len() + objects.len();
-        others + self.devices.len() + self.removed_pods.len() + self.pods.all.len()
+        let OfVersion { nodes, removed_nodes, removed_objects, objects, devices, .. } = self;
+        let others = nodes.len() + removed_nodes.len() + removed_objects.len() + objects.len();
+        let left = self.left_before.len() + self.left_after.len();
+        others + devices.len() + left + self.pods.all.len()
     }
 
-    /// Applies the steps to a fork of the version that they begin with, or of one that equals it.
-    fn apply(&self, fork: &mut Fork) -> Result<(), EventError> {
-        for name in &self.removed_nodes {
-            fork.remove_node(name)?;
-        }
-        for node in &self.nodes {
-            fork.add_node(Node::clone(node))?;
-        }
+    /// Applies the steps to the version that they begin with, or to one that equals it.
+    fn apply(&self, to: &mut Writer) -> Result<(), EventError> {
         for (kind, namespace, name) in &self.removed_objects {
-            fork.delete_object(*kind, namespace, name)?;
+            to.delete_object(*kind, namespace, name)?;
         }
         for object in &self.objects {
-            fork.put_object(object.clone())?;
+            to.put_object(object.clone())?;
         }
         for event in &self.devices {
-            fork.change::<Devices>(event.clone())?;
+            to.change::<Devices>(event.clone())?;
         }
-        for uid in &self.removed_pods {
-            fork.remove_pod(uid)?;
+        for node in &self.nodes {
+            to.update_node(node.clone())?;
         }
-        self.pods.iter().try_for_each(|pod| fork.add_pod(&pod))
+        for name in &self.removed_nodes {
+            to.remove_node(name.clone())?;
+        }
+        remove(&self.left_before, to)?;
+        for pod in self.pods.iter() {
+            match to.cluster().pod(&pod.uid) {
+                Some(_) => to.update_pod(&pod.uid.clone(), pod)?,
+                None => to.add_pod(pod)?,
+            };
+        }
+        remove(&self.left_after, to)
+    }
+}
+
+fn remove(pods: &[Uid], from: &mut Writer) -> Result<(), EventError> {
+    for uid in pods {
+        let known = from.cluster().pod(uid).map(|pod| pod.to_pod());
+        from.remove_pod(&known.ok_or_else(|| EventError::NotFound { uid: uid.clone() })?)?;
+    }
+    Ok(())
+}
+
+/// The steps of the pods of one node.
+struct OfNode<'p, 'c> {
+    left_before: Vec<Uid>,
+    put: Vec<&'p PodInfo<'c>>,
+    left_after: Vec<Uid>,
+}
+
+impl<'p, 'c> OfNode<'p, 'c> {
+    /// The steps from the old list to the new one. `stays` has the pods that stay on some node.
+    ///
+    /// A pod that comes is appended, and the last pod takes the position of one that leaves. A relist updates pods, then
+    /// adds others, and then removes pods. If that does not explain the new list, the end that differs is built anew.
+    fn of(old: &[PodInfo<'c>], new: &'p [PodInfo<'c>], stays: &HashSet<Uid>) -> OfNode<'p, 'c> {
+        OfNode::by_relist(old, new, stays).unwrap_or_else(|| {
+            let is_same = |(old, new): &(&PodInfo<'_>, &PodInfo<'_>)| is_revision(old, new);
+            let same = old.iter().zip(new).take_while(is_same).count();
+            let differs = |(old, new): &(&PodInfo<'_>, &PodInfo<'_>)| !has_same_object(old, new);
+            let revised = old[..same].iter().zip(&new[..same]).filter(differs);
+            let put = revised.map(|(_, new)| new).chain(&new[same..]).collect();
+            let left_before = old[same..].iter().rev().map(PodInfo::uid).collect();
+            OfNode { left_before, put, left_after: Vec::new() }
+        })
+    }
+
+    fn by_relist(
+        old: &[PodInfo<'c>],
+        new: &'p [PodInfo<'c>],
+        stays: &HashSet<Uid>,
+    ) -> Option<OfNode<'p, 'c>> {
+        let uids: HashSet<Uid> = new.iter().map(PodInfo::uid).collect();
+        let left: Vec<usize> =
+            (0..old.len()).filter(|at| !uids.contains(&old[*at].uid())).collect();
+        let left_after: Vec<Uid> = left.iter().map(|at| old[*at].uid()).collect();
+        // The positions of the old pods, and behind them of those that come.
+        let mut list: Vec<usize> = (0..new.len() + left.len()).collect();
+        for leaving in &left {
+            let at = list.iter().position(|at| at == leaving)?;
+            list.swap_remove(at);
+        }
+        let mut come = vec![None; list.len().saturating_sub(old.len() - left.len())];
+        let mut put = Vec::new();
+        for (pod, at) in new.iter().zip(list) {
+            match old.get(at) {
+                Some(old) if !is_revision(old, pod) => return None,
+                Some(old) => put.extend((!has_same_object(old, pod)).then_some(pod)),
+                None => *come.get_mut(at - old.len())? = Some(pod),
+            }
+        }
+        let come = come.into_iter().collect::<Option<Vec<&PodInfo<'_>>>>()?;
+        let has_moved = |uid: &Uid| stays.contains(uid);
+        if left_after.iter().any(has_moved) {
+            return None;
+        }
+        put.extend(come);
+        Some(OfNode { left_before: Vec::new(), put, left_after })
     }
 }
 
@@ -265,21 +341,29 @@ fn of_ghosts(cluster: &Cluster) -> BTreeMap<&Name, Vec<PodInfo<'_>>> {
     by
 }
 
-/// The pods on nodes that do not exist, which are in no difference of versions.
-fn uids_of_ghosts(cluster: &Cluster) -> HashSet<(&Name, Uid)> {
-    let of_ghosts = of_ghosts(cluster).into_iter();
-    of_ghosts.flat_map(|(name, pods)| pods.into_iter().map(move |pod| (name, pod.uid()))).collect()
+/// The names of the nodes that may differ, whether they exist or not.
+fn differing(before: &Cluster, after: &Cluster) -> BTreeSet<Name> {
+    let mut names: BTreeSet<Name> = BTreeSet::new();
+    for version in [before, after] {
+        names.extend(of_ghosts(version).into_keys().cloned());
+    }
+    names.extend(after.diff(before).into_iter().map(|change| change.name));
+    names
 }
 
-/// The pods on a node, whether it exists or not.
+/// The pods on a node, whether it exists or not, in their order.
 fn on<'c>(
     node: &Name,
     cluster: &'c Cluster,
     of_ghosts: &BTreeMap<&Name, Vec<PodInfo<'c>>>,
-) -> impl Iterator<Item = (Uid, PodInfo<'c>)> {
-    let of_ghost = of_ghosts.get(node).into_iter().flatten().copied().collect::<Vec<_>>();
-    let of_node = cluster.node(node).into_iter().flat_map(NodeInfo::pods);
-    of_node.chain(of_ghost).map(|pod| (pod.uid(), pod))
+) -> Vec<PodInfo<'c>> {
+    let of_ghost = of_ghosts.get(node).into_iter().flatten().copied();
+    cluster.node(node).into_iter().flat_map(NodeInfo::pods).chain(of_ghost).collect()
+}
+
+/// Whether an update leaves the pod at its position.
+fn is_revision(old: &PodInfo<'_>, new: &PodInfo<'_>) -> bool {
+    old.uid() == new.uid() && old.name() == new.name() && old.template() == new.template()
 }
 
 fn has_same_object(one: &PodInfo<'_>, other: &PodInfo<'_>) -> bool {
@@ -307,12 +391,20 @@ fn devices_between(before: &Cluster, after: &Cluster) -> Option<Vec<DeviceEvent>
     }
 }
 
-/// Whether a version that was made by steps is the real one.
-fn is_equal(made: &Cluster, real: &Cluster) -> bool {
+/// Whether a rebuilt version is the real one. Only the nodes with these names can differ in their pods.
+fn is_equal(rebuilt: &Cluster, real: &Cluster, names: &BTreeSet<Name>) -> bool {
     let counts = |of: &Cluster| (of.node_count(), of.pod_count(), of.assumed_count());
-    counts(made) == counts(real)
-        && real.diff(made).is_empty()
-        && uids_of_ghosts(real) == uids_of_ghosts(made)
-        && real.nodes().map(|node| node.name()).eq(made.nodes().map(|node| node.name()))
-        && devices_between(made, real).is_some_and(|events| events.is_empty())
+    let of_ghosts = [of_ghosts(rebuilt), of_ghosts(real)];
+    let has_same_pods = |name: &Name| {
+        let (rebuilt, real) = (on(name, rebuilt, &of_ghosts[0]), on(name, real, &of_ghosts[1]));
+        let is_same = |(one, other): (&PodInfo<'_>, &PodInfo<'_>)| {
+            is_revision(one, other) && has_same_object(one, other)
+        };
+        rebuilt.len() == real.len() && rebuilt.iter().zip(&real).all(is_same)
+    };
+    counts(rebuilt) == counts(real)
+        && real.diff(rebuilt).is_empty()
+        && names.iter().all(has_same_pods)
+        && real.nodes().map(|node| node.name()).eq(rebuilt.nodes().map(|node| node.name()))
+        && devices_between(rebuilt, real).is_some_and(|events| events.is_empty())
 }
