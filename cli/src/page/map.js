@@ -10,6 +10,8 @@ import { dot, levelOf, marks, NONE, palette } from './tiles.js';
 
 const DETAILED = 60; // The side of a tile that shows a name and all resources.
 
+const isEqual = (camera, other) => ['scale', 'x', 'y'].every((key) => camera[key] === other[key]);
+
 export class FleetMap {
   #canvas;
   #context;
@@ -20,6 +22,7 @@ export class FleetMap {
   #zones = [];
   #plan = null;
   #camera = { scale: 1, x: 0, y: 0 };
+  #shared = {}; // The camera that the other map has.
   #size = { width: 0, height: 0, ratio: 1 };
   #colors = palette();
   #flags = new Uint8Array();
@@ -42,7 +45,8 @@ export class FleetMap {
 
   /**
    * `on` has `hover(node, point, isKeyboard)`, `open(node)` and `select(nodes, isToggle)`, each with indexes of nodes, and
-   * `isSelecting()`: whether a drag selects. `moved(camera)` is optional.
+   * `isSelecting()`: whether a drag selects. `moved(camera)` is optional, and called with a camera that another map does
+   * not have yet.
    */
   constructor(canvas, on) {
     this.#canvas = canvas;
@@ -118,7 +122,8 @@ export class FleetMap {
 
   /** Takes the camera of another map of the same size. */
   follow(camera) {
-    if (Object.keys(camera).every((key) => camera[key] === this.#camera[key])) return;
+    this.#shared = { ...camera };
+    if (isEqual(camera, this.#camera)) return;
     this.#camera = { ...camera };
     this.#isHome = camera.scale === this.#smallest();
     this.draw();
@@ -272,6 +277,9 @@ export class FleetMap {
     this.#context.drawImage(this.#base, 0, 0);
     this.#headings(this.#context);
     this.#outlines();
+    // A frame for an outline must not undo what the other map has done since the last one.
+    if (isEqual(this.#camera, this.#shared)) return;
+    this.#shared = { ...this.#camera };
     this.#on.moved?.(this.#camera);
   }
 
