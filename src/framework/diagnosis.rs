@@ -1,10 +1,12 @@
 //! Why a pod fits on no node, and the verdict of every plugin on every node.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
+use std::sync::Arc;
 
 use rayon::prelude::*;
 
+use crate::hash::Keyed;
 use crate::model::{Name, Pod};
 use crate::snapshot::{Chunk, Cluster, NodeInfo, NodeSlot, Recheck};
 
@@ -102,13 +104,13 @@ pub struct Evaluation {
     pub rejected: Option<FitError>,
     /// Why the pod could not be evaluated: the status of a plugin that failed.
     pub failed: Option<Status>,
-    /// The verdict on each node. If PreFilter rejected the pod, each node has the status of PreFilter, followed by
-    /// those of the plugins that accepted the pod and reject the node.
-    pub nodes: BTreeMap<Name, Verdict>,
+    /// The verdict on each node; nodes with equal verdicts share one. If PreFilter rejected the pod, each node has the
+    /// status of PreFilter, followed by those of the plugins that accepted the pod and reject the node.
+    pub nodes: BTreeMap<Name, Arc<Verdict>>,
 }
 
 /// The verdicts of all plugins on one node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Verdict {
     /// The status of the first plugin that rejects the node, or `None` if the node is feasible.
     pub status: Option<Status>,
@@ -119,6 +121,11 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    fn rejection(mut statuses: Vec<Status>) -> Verdict {
+        let status = (!statuses.is_empty()).then(|| statuses.remove(0));
+        Verdict { status, further: statuses, scores: Vec::new() }
+    }
+
     /// Returns the sum of the weighted scores.
     #[must_use]
     pub fn total(&self) -> i64 {
@@ -184,42 +191,43 @@ impl Framework {
             return evaluation;
         }
         let chunks: Vec<&Chunk> = cluster.zones().flat_map(|zone| zone.chunks()).collect();
-        // The mask of the feasible nodes, and the verdicts on all.
-        let judge = |chunk: &&Chunk| -> (u64, Vec<(Name, Verdict)>) {
+        // The mask of the feasible nodes, and the statuses of all.
+        let judge = |chunk: &&Chunk| -> (u64, Vec<(Name, Vec<Status>)>) {
             let mut mask = 0;
-            let verdicts = nodes_of(cluster, chunk, chunk.live()).map(|(lane, node)| {
-                let mut rejections = filters.filter_all(node);
-                let status = (!rejections.is_empty()).then(|| rejections.remove(0));
-                mask |= u64::from(status.is_none()) << lane;
-                (node.name().clone(), Verdict { status, further: rejections, scores: Vec::new() })
+            let statuses = nodes_of(cluster, chunk, chunk.live()).map(|(lane, node)| {
+                let statuses = filters.filter_all(node);
+                mask |= u64::from(statuses.is_empty()) << lane;
+                (node.name().clone(), statuses)
             });
-            let verdicts = verdicts.collect();
-            (mask, verdicts)
+            let statuses = statuses.collect();
+            (mask, statuses)
         };
-        let judged: Vec<(u64, Vec<(Name, Verdict)>)> = chunks.par_iter().map(judge).collect();
-        let mut verdicts = judged.iter().flat_map(|(_, of_chunk)| of_chunk);
-        let failed = |(_, of): &(Name, Verdict)| {
-            of.status.as_ref().filter(|status| !status.code.is_rejection()).cloned()
-        };
-        evaluation.failed = verdicts.find_map(failed);
+        let judged: Vec<(u64, Vec<(Name, Vec<Status>)>)> = chunks.par_iter().map(judge).collect();
+        let mut first = judged.iter().flat_map(|(_, of)| of).filter_map(|(_, of)| of.first());
+        evaluation.failed = first.find(|status| !status.code.is_rejection()).cloned();
         let feasible = chunks.into_iter().zip(judged.iter().map(|(mask, _)| *mask)).collect();
-        evaluation.nodes = judged.into_iter().flat_map(|(_, of_chunk)| of_chunk).collect();
         let feasible = Feasible::new(cluster, feasible);
+        let mut scores = Vec::new();
         if feasible.is_empty() {
             evaluation.rejected = Some(Rejections::new(&filters).error);
-            return evaluation;
-        }
-        let nodes: Vec<NodeInfo<'_>> = feasible.nodes().collect();
-        match self.pre_score(cycle, &feasible).and_then(|scores| scores.score(&nodes)) {
-            Err(status) => evaluation.failed = Some(status),
-            Ok(scores) => {
-                for (node, scores) in nodes.iter().zip(scores) {
-                    if let Some(verdict) = evaluation.nodes.get_mut(node.name()) {
-                        verdict.scores = scores;
-                    }
-                }
+        } else {
+            let nodes: Vec<NodeInfo<'_>> = feasible.nodes().collect();
+            match self.pre_score(cycle, &feasible).and_then(|scores| scores.score(&nodes)) {
+                Err(status) => evaluation.failed = Some(status),
+                Ok(of_nodes) => scores = of_nodes,
             }
         }
+        // Those of the feasible nodes, in the same order.
+        let mut scores = scores.into_iter();
+        let verdict = |(name, statuses): (Name, Vec<Status>)| match statuses.is_empty() {
+            true => {
+                let scores = scores.next().unwrap_or_default();
+                (name, Verdict { scores, ..Verdict::default() })
+            }
+            false => (name, Verdict::rejection(statuses)),
+        };
+        let of_nodes = judged.into_iter().flat_map(|(_, of_chunk)| of_chunk);
+        evaluation.nodes = shared(of_nodes.map(verdict));
         evaluation
     }
 
@@ -230,7 +238,7 @@ impl Framework {
         status: &Status,
         cluster: &Cluster,
         pod: &Pod,
-    ) -> BTreeMap<Name, Verdict> {
+    ) -> BTreeMap<Name, Arc<Verdict>> {
         let mut statuses = vec![status.clone()];
         loop {
             let rejectors = statuses.iter().map(|status| status.plugin).collect();
@@ -247,19 +255,56 @@ impl Framework {
             let verdict = |node: NodeInfo<'_>| {
                 // After a failure, the filters are not known.
                 let of_node = if is_failed { Vec::new() } else { filters.filter_all(node) };
-                let further = statuses[1..].iter().cloned().chain(of_node).collect();
-                let status = statuses.first().cloned();
-                (node.name().clone(), Verdict { status, further, scores: Vec::new() })
+                let statuses = statuses.iter().cloned().chain(of_node).collect();
+                (node.name().clone(), Verdict::rejection(statuses))
             };
-            return cluster.nodes().map(verdict).collect();
+            return shared(cluster.nodes().map(verdict));
         }
     }
+}
+
+/// The verdicts on nodes, of which equal ones are one.
+fn shared(verdicts: impl Iterator<Item = (Name, Verdict)>) -> BTreeMap<Name, Arc<Verdict>> {
+    let mut known: HashSet<Arc<Verdict>, Keyed> = HashSet::default();
+    let share = |(name, verdict): (Name, Verdict)| match known.get(&verdict) {
+        Some(known) => (name, known.clone()),
+        None => {
+            let verdict = Arc::new(verdict);
+            known.insert(verdict.clone());
+            (name, verdict)
+        }
+    };
+    verdicts.map(share).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::{Config, Engine};
     use crate::framework::Code;
+    use crate::model::{node, pod};
+
+    #[test]
+    fn nodes_share_equal_verdicts_and_no_others() {
+        let (mut writer, _) = Engine::inline(Config::default());
+        for n in 0..300 {
+            let made = node(format!("n{n}")).cpu(1_000 * (1 + n % 3)).memory(1 << 30).pods(9);
+            writer.add_node(made.build()).expect("accepted");
+        }
+        let pod = pod("p").cpu(1_500).memory(1 << 20).build();
+        let found = Framework::default_profile().evaluate(writer.cluster(), &pod);
+        let distinct: HashSet<*const Verdict> = found.nodes.values().map(Arc::as_ptr).collect();
+        assert_eq!(distinct.len(), 3);
+        for (name, verdict) in &found.nodes {
+            let kind: usize = name[1..].parse::<usize>().expect("a number") % 3;
+            let first = &found.nodes[&Name::from(format!("n{kind}"))];
+            assert!(Arc::ptr_eq(verdict, first), "{name}");
+            assert_eq!(verdict.status.is_some(), kind == 0, "{name}");
+            // Of cpu, a quarter or half is left, and 99 % of memory.
+            let fit = verdict.scores.iter().find(|score| score.plugin == "NodeResourcesFit");
+            assert_eq!(fit.map(|score| score.raw), [None, Some(62), Some(74)][kind], "{name}");
+        }
+    }
 
     #[test]
     fn the_message_is_kube_schedulers() {

@@ -48,7 +48,7 @@ pub(super) enum Given<'a> {
 }
 
 /// The score that one plugin gives one node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NodeScore {
     /// The plugin.
     pub plugin: &'static str,

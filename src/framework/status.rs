@@ -43,7 +43,7 @@ impl Code {
 }
 
 /// Why a node or a pod was rejected, or why a plugin failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Status {
     /// The code.
     pub code: Code,

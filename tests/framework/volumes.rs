@@ -76,7 +76,7 @@ fn verdicts_on(cluster: &Cluster, pod: &Pod) -> Vec<(String, String)> {
     let nodes = found.nodes.into_iter();
     nodes
         .map(|(name, verdict)| {
-            let reasons = verdict.status.map(|status| status.reasons.join(", "));
+            let reasons = verdict.status.as_ref().map(|status| status.reasons.join(", "));
             (name.to_string(), reasons.unwrap_or_default())
         })
         .collect()

@@ -9,7 +9,7 @@ use portolan::plugin::Evaluation;
 
 use super::edit::Edit;
 use super::propose::edits;
-use super::trial::{Rejection, Trial};
+use super::trial::{Rejected, Trial};
 use super::{evictions, requests};
 
 /// A change, or two together, and the nodes that the pod then fits on.
@@ -52,13 +52,18 @@ impl Change {
 
 /// Finds single changes, and pairs of changes if there are none. Evictions, alternatives and pairs are tried until the
 /// deadline.
-pub(super) fn find(trial: Trial<'_>, evaluation: &Evaluation, deadline: Instant) -> Changes {
-    let rejections = trial.rejections_of(evaluation).unwrap_or_else(|| trial.rejections());
-    let (all, is_complete) = singles(trial, &rejections, deadline);
+pub(super) fn find(
+    trial: Trial<'_>,
+    evaluation: &Evaluation,
+    rejected: &[Rejected<'_>],
+    deadline: Instant,
+) -> Changes {
+    let rejected = Rejected::in_attempt(evaluation, rejected);
+    let (all, is_complete) = singles(trial, &rejected, deadline);
     if !all.is_empty() {
         return Changes { all, are_pairs_tried: false, is_complete };
     }
-    let (mut all, is_complete) = pairs(trial, &rejections, deadline);
+    let (mut all, is_complete) = pairs(trial, &rejected, deadline);
     sort(&mut all);
     Changes { all, are_pairs_tried: true, is_complete }
 }
@@ -120,13 +125,9 @@ fn single(trial: Trial<'_>, edit: Edit, deadline: Instant) -> Option<Change> {
 }
 
 /// The single changes that help, and whether all evictions were tried.
-fn singles(
-    trial: Trial<'_>,
-    rejections: &[Rejection<'_>],
-    deadline: Instant,
-) -> (Vec<Change>, bool) {
+fn singles(trial: Trial<'_>, rejected: &[Rejected<'_>], deadline: Instant) -> (Vec<Change>, bool) {
     let mut all: Vec<Change> = Vec::new();
-    for edit in edits(trial, rejections) {
+    for edit in edits(trial, rejected) {
         let Some(change) = single(trial, edit, deadline) else { continue };
         // A larger change must help more nodes than the parts of it.
         let is_part = |change: &&Change| {
@@ -142,8 +143,8 @@ fn singles(
             all.push(change);
         }
     }
-    all.extend(requests::changes(trial, rejections));
-    let (eviction, is_complete) = evictions::change(trial, rejections, deadline);
+    all.extend(requests::changes(trial, rejected));
+    let (eviction, is_complete) = evictions::change(trial, rejected, deadline);
     all.extend(eviction);
     sort(&mut all);
     (all, is_complete)
@@ -154,17 +155,20 @@ const PAIRED: usize = 3;
 
 /// Pairs of changes, and whether all were tried: after each change, the single changes that
 /// help then.
-fn pairs(trial: Trial<'_>, rejections: &[Rejection<'_>], deadline: Instant) -> (Vec<Change>, bool) {
+fn pairs(trial: Trial<'_>, rejected: &[Rejected<'_>], deadline: Instant) -> (Vec<Change>, bool) {
     let mut all = Vec::new();
     let mut known: HashSet<[String; 2]> = HashSet::new();
-    for first in edits(trial, rejections) {
+    for first in edits(trial, rejected) {
         if Instant::now() >= deadline {
             return (all, false);
         }
         // A proposal for nodes edits all of them here, and only one of them in the pair.
         let Some(edited) = first.apply(trial) else { continue };
         let then = edited.trial(trial);
-        for second in singles(then, &then.rejections(), deadline).0 {
+        let evaluation = then.framework.evaluate(then.cluster, then.pod);
+        let rejected = Rejected::of(then, &evaluation);
+        let rejected = Rejected::in_attempt(&evaluation, &rejected);
+        for second in singles(then, &rejected, deadline).0 {
             let pair = second.nodes.iter().take(PAIRED).find_map(|node| {
                 let edits = [&[first.of(std::slice::from_ref(node))], &second.edits[..]].concat();
                 try_edits(trial, edits)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use portolan::cache::Cluster;
 use portolan::model::{Name, Node, Pod, PodResourceClaim, Uid};
-use portolan::plugin::{Evaluation, Status};
+use portolan::plugin::{Evaluation, Status, Verdict};
 use portolan_dra::Devices;
 use portolan_dra::allocator::{Allocator, MAX_RESULTS, NodePools, Selectors, are_tolerated};
 use portolan_dra::model::{
@@ -31,8 +31,17 @@ const MOST_TRIED: usize = 10_000;
 pub(super) fn hide_empty_scores(evaluation: &mut Evaluation) {
     let mut scores = evaluation.nodes.values().flat_map(|verdict| &verdict.scores);
     if scores.all(|score| score.plugin != NAME || score.raw == 0) {
+        // Equal verdicts stay one.
+        let mut hidden: HashMap<*const Verdict, Arc<Verdict>> = HashMap::new();
         for verdict in evaluation.nodes.values_mut() {
-            verdict.scores.retain(|score| score.plugin != NAME);
+            if verdict.scores.iter().any(|score| score.plugin == NAME) {
+                let without = hidden.entry(Arc::as_ptr(verdict)).or_insert_with(|| {
+                    let mut without = Verdict::clone(verdict);
+                    without.scores.retain(|score| score.plugin != NAME);
+                    Arc::new(without)
+                });
+                *verdict = without.clone();
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The evictions after which the pod would fit, regardless of the victims' priorities, and the pods whose end it waits
 //! for.
 
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,10 +13,9 @@ use portolan::scheduler::drain::{self, Budgets, DrainOptions, Stays};
 use portolan_k8s::Scaled;
 use rayon::prelude::*;
 
-use super::INSUFFICIENT;
 use super::changes::{Change, try_edits};
 use super::edit::{Edit, changed, without_pods};
-use super::trial::{Rejection, Trial};
+use super::trial::{Rejected, Trial};
 
 /// The plugins whose rejections evictions can resolve.
 const HELPED: [&str; 6] = [
@@ -67,24 +66,27 @@ struct Candidate<'a> {
 /// deadline, those that may need the fewest victims first; `false` if some were not tried.
 pub(super) fn change(
     trial: Trial<'_>,
-    rejections: &[Rejection<'_>],
+    rejected: &[Rejected<'_>],
     deadline: Instant,
 ) -> (Option<Change>, bool) {
-    let helped = rejections.iter().filter(|found| found.is_only_by(&HELPED));
-    let mut nodes: Vec<&Rejection<'_>> =
-        helped.filter(|found| found.node.pod_count() > 0).collect();
-    nodes.sort_by_key(|found| (Some(found.node.name()) != trial.nominated, found.node.pod_count()));
+    let helped = rejected.iter().filter(|found| found.is_only_by(&HELPED));
+    let nodes = helped.flat_map(|found| found.nodes.iter().map(move |node| (*node, found)));
+    let mut nodes: Vec<(NodeInfo<'_>, &Rejected<'_>)> =
+        nodes.filter(|(node, _)| node.pod_count() > 0).collect();
+    nodes.sort_by_cached_key(|(node, _)| {
+        (Some(node.name()) != trial.nominated, node.pod_count(), node.name())
+    });
     let estimates: Vec<Estimate> =
-        nodes.par_iter().map(|found| Estimate::of(trial, found)).collect();
+        nodes.par_iter().map(|(node, found)| Estimate::of(trial, *node, found)).collect();
     let in_time = |_: &&NodeInfo<'_>| Instant::now() < deadline;
     let some_terminate = nodes.iter().zip(&estimates).filter(|(_, of)| of.some_terminate);
-    let waiting: Vec<NodeInfo<'_>> = some_terminate.map(|(found, _)| found.node).collect();
+    let waiting: Vec<NodeInfo<'_>> = some_terminate.map(|((node, _), _)| *node).collect();
     if let Some(change) = waiting.iter().take_while(in_time).find_map(|node| wait(trial, *node)) {
         return (Some(change), true);
     }
     let of_nodes = nodes.iter().zip(estimates).enumerate();
-    let candidates = of_nodes.filter_map(|(rank, (found, Estimate { least, lowest, .. }))| {
-        Some(Candidate { node: found.node, least: least?, lowest, rank })
+    let candidates = of_nodes.filter_map(|(rank, ((node, _), Estimate { least, lowest, .. }))| {
+        Some(Candidate { node: *node, least: least?, lowest, rank })
     });
     let mut candidates: Vec<Candidate<'_>> = candidates.collect();
     candidates.sort_by_key(|it| (it.least, it.rank));
@@ -188,15 +190,13 @@ struct Lacking<'r> {
 
 impl Estimate {
     /// O(pods of the node × resources that it lacks), or O(resources) if the node is too small without pods.
-    fn of(trial: Trial<'_>, rejection: &Rejection<'_>) -> Estimate {
-        let node = rejection.node;
-        let reasons = rejection.statuses.iter().flat_map(|status| &status.reasons);
-        let resources = reasons.filter_map(|reason| reason.strip_prefix(INSUFFICIENT));
-        let lacking = resources.map(|resource| {
+    fn of(trial: Trial<'_>, node: NodeInfo<'_>, rejected: &Rejected<'_>) -> Estimate {
+        let lacking = rejected.insufficient().into_iter().map(|resource| {
             let requested = trial.requested(resource);
             let has = node.allocatable_of(trial.pod.template.class).amount(resource);
             let short = || requested.saturating_sub(trial.free(resource, node));
-            (requested <= has).then(|| Lacking { resource, short: short(), amounts: Vec::new() })
+            let amounts = || Vec::with_capacity(node.pod_count());
+            (requested <= has).then(|| Lacking { resource, short: short(), amounts: amounts() })
         });
         let Some(mut lacking) = lacking.collect::<Option<Vec<Lacking<'_>>>>() else {
             return Estimate::default();
@@ -223,11 +223,11 @@ impl Estimate {
 
 impl Lacking<'_> {
     /// The least number of pods that have the amount. `None` if all have less.
-    fn least_victims(self) -> Option<usize> {
+    fn least_victims(mut self) -> Option<usize> {
         let (mut short, mut leaving) = (self.short, 0);
-        let mut largest = BinaryHeap::from(self.amounts);
+        self.amounts.sort_unstable();
         while short > 0 {
-            short = short.saturating_sub(largest.pop()?);
+            short = short.saturating_sub(self.amounts.pop()?);
             leaving += 1;
         }
         Some(leaving)
@@ -331,6 +331,10 @@ mod tests {
 
     use super::*;
 
+    fn rejected_by(trial: Trial<'_>) -> Vec<Rejected<'_>> {
+        Rejected::of(trial, &trial.framework.evaluate(trial.cluster, trial.pod))
+    }
+
     /// The proposal is the one with the lowest cost on any node, the first of several in order of the number of pods.
     #[test]
     fn no_node_needs_fewer_evictions_than_the_proposed_one() {
@@ -383,12 +387,12 @@ mod tests {
                 only: None,
                 nominated: None,
             };
-            let rejections = trial.rejections();
-            if rejections.len() < cluster.len() {
+            let rejected = rejected_by(trial);
+            if rejected.iter().map(|it| it.nodes.len()).sum::<usize>() < cluster.len() {
                 continue;
             }
             let late = Instant::now() + Duration::from_secs(600);
-            let found = change(trial, &rejections, late);
+            let found = change(trial, &rejected, late);
             assert!(found.1);
             let Some(found) = found.0 else { continue };
             let [Edit::Evict { node, pods, terminating }] = &found.edits[..] else {
@@ -437,7 +441,7 @@ mod tests {
             nominated: None,
         };
         let late = Instant::now() + Duration::from_secs(600);
-        let (found, _) = change(trial, &trial.rejections(), late);
+        let (found, _) = change(trial, &rejected_by(trial), late);
         let [Edit::Evict { pods, terminating, .. }] = &found.expect("the end of a pod").edits[..]
         else {
             panic!("not the end of a pod")
@@ -465,7 +469,7 @@ mod tests {
                 nominated: Some(&nominated),
             };
             let late = Instant::now() + Duration::from_secs(600);
-            let (found, _) = change(trial, &trial.rejections(), late);
+            let (found, _) = change(trial, &rejected_by(trial), late);
             let [Edit::Evict { node, .. }] = &found.expect("an eviction").edits[..] else {
                 panic!("not an eviction")
             };

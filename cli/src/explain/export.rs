@@ -1,8 +1,8 @@
 //! The explanation for programs: JSON or CSV.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::sync::Arc;
 
-use portolan::model::Name;
 use portolan::plugin::Verdict;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use crate::error::CommandError;
 use crate::output::cell;
 
 /// The version of the JSON output: it increases when a field changes its meaning or is removed.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// The fields, by name. There are many nodes, so they are written without a tree of values.
 #[derive(Serialize)]
@@ -26,12 +26,16 @@ struct Fields<'a> {
     input: Value,
     message: Option<String>,
     node: Option<&'a str>,
-    #[serde(serialize_with = "nodes")]
-    nodes: &'a BTreeMap<Name, Verdict>,
+    /// The place of each node's verdict among the verdicts.
+    #[serde(serialize_with = "map")]
+    nodes: Vec<(&'a str, usize)>,
     notes: Vec<&'a String>,
     pod: &'a str,
     preemption: Option<Value>,
     state: &'static str,
+    /// Each once.
+    #[serde(serialize_with = "all")]
+    verdicts: Vec<&'a Verdict>,
     version: u32,
     why: String,
 }
@@ -58,8 +62,12 @@ struct Score {
     weighted: i64,
 }
 
-fn nodes<S: Serializer>(of: &BTreeMap<Name, Verdict>, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_map(of.iter().map(|(name, of)| (&**name, verdict(of))))
+fn map<S: Serializer>(of: &[(&str, usize)], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(of.iter().copied())
+}
+
+fn all<S: Serializer>(of: &[&Verdict], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(of.iter().map(|of| verdict(of)))
 }
 
 /// The verdicts of all plugins on a node, as they are printed.
@@ -83,7 +91,7 @@ pub(crate) fn verdict(of: &Verdict) -> impl Serialize {
 
 pub(super) fn json(explained: &Explained<'_>) -> Result<String, CommandError> {
     let evaluation = &explained.evaluation;
-    let groups = by_reason(evaluation)
+    let groups = by_reason(&explained.rejected)
         .into_iter()
         .map(|((reason, plugin, code), Group { nodes, alone })| {
             let short = shortfall(explained, reason, &nodes);
@@ -97,6 +105,16 @@ pub(super) fn json(explained: &Explained<'_>) -> Result<String, CommandError> {
             })
         })
         .collect();
+    // Equal verdicts are one.
+    let (mut places, mut verdicts) = (HashMap::new(), Vec::new());
+    let nodes = evaluation.nodes.iter().map(|(name, of)| {
+        let at = *places.entry(Arc::as_ptr(of)).or_insert_with(|| {
+            verdicts.push(&**of);
+            verdicts.len() - 1
+        });
+        (&**name, at)
+    });
+    let nodes = nodes.collect();
     let fields = Fields {
         changes: explained.changes.all.iter().map(change).collect(),
         changes_complete: explained.changes.is_complete,
@@ -105,11 +123,12 @@ pub(super) fn json(explained: &Explained<'_>) -> Result<String, CommandError> {
         input: explained.intake.json(),
         message: message(explained),
         node: explained.placed.as_ref().map(|placed| &*placed.node),
-        nodes: &evaluation.nodes,
+        nodes,
         notes: explained.facts.iter().chain(&explained.notes).collect(),
         pod: &explained.trial.pod.key(),
         preemption: explained.preemption.as_ref().map(preemption),
         state: state(explained),
+        verdicts,
         version: VERSION,
         why: headline(explained),
     };

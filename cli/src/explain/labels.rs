@@ -1,9 +1,9 @@
 //! The labels that nodes have, those that the pod requires and no node has, and those that users do not set.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeSet;
 
 use portolan::cache::Cluster;
-use portolan::model::{Name, Operator, Pod};
+use portolan::model::{Name, NodeLabels, Operator, Pod};
 
 use crate::names;
 use crate::text::requirement;
@@ -58,37 +58,54 @@ fn near<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Vec<&'n str
     near
 }
 
-/// The values of each label on the nodes of a cluster.
-pub(super) struct Labels<'c>(BTreeMap<&'c str, HashSet<&'c str>>);
+/// The labels of a cluster's nodes.
+pub(super) struct Labels<'c> {
+    nodes: Vec<&'c NodeLabels>,
+    keys: BTreeSet<&'c str>,
+}
 
 impl<'c> Labels<'c> {
     /// O(labels of nodes).
     pub(super) fn of(cluster: &'c Cluster) -> Labels<'c> {
-        let mut labels: BTreeMap<&str, HashSet<&str>> = BTreeMap::new();
-        for node in cluster.nodes().filter_map(|node| node.node()) {
-            for (key, value) in node.labels.iter() {
-                labels.entry(key).or_default().insert(value);
+        let nodes = cluster.nodes().filter_map(|node| node.node());
+        let nodes: Vec<&NodeLabels> = nodes.map(|node| &node.labels).collect();
+        let mut keys = BTreeSet::new();
+        let mut last = Vec::new();
+        for node in &nodes {
+            // Most nodes have the keys of the node before.
+            if !node.iter().map(|(key, _)| key).eq(last.iter().copied()) {
+                last = node.iter().map(|(key, _)| key).collect();
+                keys.extend(&last);
             }
         }
-        Labels(labels)
+        Labels { nodes, keys }
     }
 
+    /// Whether a node has the label. O(nodes) if some node has the key.
     pub(super) fn has(&self, key: &str, value: &str) -> bool {
-        self.0.get(key).is_some_and(|values| values.contains(value))
+        self.keys.contains(key) && self.nodes.iter().any(|of| of.get(key) == Some(value))
+    }
+
+    /// The values of a label, if a node has its key.
+    fn values(&self, key: &str) -> Option<BTreeSet<&'c str>> {
+        let values = || self.nodes.iter().filter_map(|of| of.get(key)).collect();
+        self.keys.contains(key).then(values)
     }
 
     /// The labels that nodes have and that are similar to one that no node has: the key with similar values, or similar
     /// keys with the value.
     pub(super) fn instead_of(&self, key: &str, value: &str) -> Vec<(Name, Name)> {
-        match self.0.get(key) {
+        match self.values(key) {
             Some(values) if values.contains(value) => Vec::new(),
             Some(values) => {
-                let near = near(value, sorted(values));
+                let near = near(value, values);
                 near.into_iter().map(|it| (key.into(), it.into())).collect()
             }
             None => {
-                let with_value = self.0.iter().filter(|(_, values)| values.contains(value));
-                let near = near(key, with_value.map(|(key, _)| *key));
+                let labels = self.nodes.iter().flat_map(|of| of.iter());
+                let with_value: BTreeSet<&str> =
+                    labels.filter(|(_, it)| *it == value).map(|(key, _)| key).collect();
+                let near = near(key, with_value);
                 near.into_iter().map(|it| (it.into(), value.into())).collect()
             }
         }
@@ -98,11 +115,10 @@ impl<'c> Labels<'c> {
     fn alternatives(&self, key: &str, values: &[&str]) -> Option<String> {
         /// Maximum number of values that are listed.
         const LISTED: usize = 5;
-        let Some(known) = self.0.get(key) else {
-            let near = near(key, self.0.keys().copied());
+        let Some(known) = self.values(key) else {
+            let near = near(key, self.keys.iter().copied());
             return (!near.is_empty()).then(|| near.join(", "));
         };
-        let known = sorted(known);
         let near = values.iter().flat_map(|value| near(value, known.iter().copied()));
         let near: Vec<&str> = near.collect();
         let others = known.iter().copied().filter(|value| !near.contains(value));
@@ -111,12 +127,6 @@ impl<'c> Labels<'c> {
         listed.truncate(LISTED);
         Some(format!("{key}={}{more}", listed.join(", ")))
     }
-}
-
-fn sorted<'c>(values: &HashSet<&'c str>) -> Vec<&'c str> {
-    let mut values: Vec<&str> = values.iter().copied().collect();
-    values.sort_unstable();
-    values
 }
 
 /// The labels that the pod requires of its node and that no node has, each with those that the cluster has.
@@ -137,7 +147,7 @@ pub(super) fn facts(cluster: &Cluster, pod: &Pod) -> Vec<String> {
     for it in &term.match_expressions {
         let is_absent = match it.operator {
             Operator::In => !it.values.iter().any(|value| labels.has(&it.key, value)),
-            Operator::Exists => !labels.0.contains_key(&*it.key),
+            Operator::Exists => !labels.keys.contains(&*it.key),
             _ => false,
         };
         if is_absent {

@@ -42,7 +42,7 @@ pub(crate) use export::verdict;
 pub(crate) use schedulers::Unchanging;
 use schedulers::{Schedulers, Why};
 use subject::Subject;
-use trial::Trial;
+use trial::{Rejected, Trial};
 
 /// Show why each node rejects a pod, by how much, and which changes would help.
 ///
@@ -110,6 +110,7 @@ struct Explained<'a> {
     why: Option<Why>,
     preemption: Option<Preemption>,
     evaluation: Evaluation,
+    rejected: Vec<Rejected<'a>>,
     changes: Changes,
     /// Further facts that explain the reasons.
     facts: Vec<String>,
@@ -291,15 +292,17 @@ impl Inquiry<'_> {
     fn finished(self, pod: &str, phase: &Name, loaded: &Loaded) -> Result<Report, CommandError> {
         let why = format!("has finished ({phase}): it is not scheduled again");
         let first = || format!("pod {}: {}", line(pod), line(&why));
-        let text = |form| match form {
+        let text = |form| {
+            match form {
             Form::Json => Ok(json!({ "version": export::VERSION, "pod": pod, "state": "finished",
-                "node": null, "why": why, "fits_on": 0, "nodes": {}, "groups": [], "changes": [],
+                "node": null, "why": why, "fits_on": 0, "nodes": {}, "verdicts": [], "groups": [], "changes": [],
                 "changes_complete": true, "preemption": null, "message": null, "notes": [],
                 "input": loaded.contents.intake.json() })
             .to_string()),
             // Only nodes have rows.
             Form::Csv => export::rows([export::csv_header()]),
             Form::Table => Ok(first()),
+        }
         };
         self.report(|| vec![pod.to_owned()], text, first)
     }
@@ -351,10 +354,11 @@ impl Inquiry<'_> {
         let trial = Trial { framework, cluster, pod, requests, scales, only, nominated };
         let facts = facts(trial, &evaluation, contents);
         devices::hide_empty_scores(&mut evaluation);
+        let rejected = Rejected::of(trial, &evaluation);
         let fits = evaluation.nodes.values().any(|verdict| verdict.status.is_none());
         let changes = match fits || evaluation.failed.is_some() {
             true => Changes::default(),
-            false => changes::find(trial, &evaluation, Instant::now() + self.time),
+            false => changes::find(trial, &evaluation, &rejected, Instant::now() + self.time),
         };
         let preemption = nominated.and_then(|name| preemption(trial, name));
         let never_runs = refused
@@ -369,6 +373,7 @@ impl Inquiry<'_> {
             why,
             preemption,
             evaluation,
+            rejected,
             changes,
             facts,
             notes,

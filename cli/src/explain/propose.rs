@@ -8,20 +8,20 @@ use portolan::model::{
 
 use super::edit::{Edit, Spread};
 use super::labels::{self, Labels};
-use super::trial::{Rejection, Trial};
+use super::trial::{Rejected, Trial};
 
-/// The edits that may help, those of nodes for all nodes that they may help. O(rejections).
-pub(super) fn edits(trial: Trial<'_>, rejections: &[Rejection<'_>]) -> Vec<Edit> {
+/// The edits that may help, those of nodes for all nodes that they may help. O(nodes).
+pub(super) fn edits(trial: Trial<'_>, rejected: &[Rejected<'_>]) -> Vec<Edit> {
     let plugins: BTreeSet<&str> =
-        rejections.iter().flat_map(|found| &found.statuses).map(|status| status.plugin).collect();
+        rejected.iter().flat_map(|found| &found.statuses).map(|status| status.plugin).collect();
     let is_rejected_by = |plugin: &str| plugins.contains(plugin);
     let mut edits = Vec::new();
     if is_rejected_by("TaintToleration") || is_rejected_by("NodeUnschedulable") {
-        taints(trial, rejections, &mut edits);
+        taints(trial, &objects(rejected), &mut edits);
     }
     // Nodes that PreFilter excludes have a status without a plugin.
     if is_rejected_by("NodeAffinity") || is_rejected_by("") {
-        node_affinity(trial, rejections, &mut edits);
+        node_affinity(trial, &objects(rejected), &mut edits);
     }
     if is_rejected_by("PodTopologySpread") {
         spread(trial.pod, &mut edits);
@@ -35,6 +35,14 @@ pub(super) fn edits(trial: Trial<'_>, rejections: &[Rejection<'_>]) -> Vec<Edit>
         edits.extend(ports.into_iter().map(|(port, protocol)| Edit::Port { port, protocol }));
     }
     edits
+}
+
+/// The nodes, by name.
+fn objects<'a>(rejected: &[Rejected<'a>]) -> Vec<&'a Node> {
+    let nodes = rejected.iter().flat_map(|found| &found.nodes).filter_map(|node| node.node());
+    let mut nodes: Vec<&Node> = nodes.map(|node| &**node).collect();
+    nodes.sort_by(|one, other| one.name.cmp(&other.name));
+    nodes
 }
 
 /// Maximum number of sets of taints, the most frequent ones, for which tolerations are tried.
@@ -53,12 +61,12 @@ const CONDITIONS: [&str; 7] = [
 ];
 
 /// Tolerations of taints; for cordoned nodes, uncordoning; for nodes with a bad condition, its end.
-fn taints(trial: Trial<'_>, rejections: &[Rejection<'_>], edits: &mut Vec<Edit>) {
+fn taints(trial: Trial<'_>, nodes: &[&Node], edits: &mut Vec<Edit>) {
     let mut tolerable: BTreeMap<Vec<Taint>, usize> = BTreeMap::new();
     let mut cordoned: Vec<Name> = Vec::new();
     let mut conditions: BTreeMap<Name, Vec<Name>> = BTreeMap::new();
     let tolerations = &trial.pod.template.tolerations;
-    for node in rejections.iter().filter_map(|found| found.node.node()) {
+    for node in nodes {
         let is_rejected = |taint: &&Taint| {
             taint.effect != TaintEffect::PreferNoSchedule
                 && !tolerations.iter().any(|toleration| toleration.tolerates(taint))
@@ -94,17 +102,15 @@ fn taints(trial: Trial<'_>, rejections: &[Rejection<'_>], edits: &mut Vec<Edit>)
 }
 
 /// For each label that the pod requires: a label that nodes have instead, no requirement, and the label on the nodes.
-fn node_affinity(trial: Trial<'_>, rejections: &[Rejection<'_>], edits: &mut Vec<Edit>) {
+fn node_affinity(trial: Trial<'_>, nodes: &[&Node], edits: &mut Vec<Edit>) {
     let of_cluster = Labels::of(trial.cluster);
-    let nodes = rejections.iter().filter_map(|found| found.node.node());
-    let nodes: Vec<&Node> = nodes.map(|node| &**node).collect();
     let selected = &trial.pod.template.node_selector;
     for (key, value) in selected.iter() {
         let from = (Name::from(key), Name::from(value));
         let similar = of_cluster.instead_of(key, value).into_iter();
         edits.extend(similar.map(|to| Edit::Select { from: from.clone(), to: Some(to) }));
         edits.push(Edit::Select { from, to: None });
-        label(key, value, &nodes, edits);
+        label(key, value, nodes, edits);
     }
     let affinity = trial.pod.template.node_affinity.as_ref();
     let required = affinity.and_then(|affinity| affinity.required.as_ref());
@@ -116,8 +122,8 @@ fn node_affinity(trial: Trial<'_>, rejections: &[Rejection<'_>], edits: &mut Vec
                 edits.push(Edit::Expression { from: from.clone(), to: None });
             }
             match (from.operator, from.values.first()) {
-                (Operator::In, Some(value)) => label(&from.key, value, &nodes, edits),
-                (Operator::Exists, _) => label(&from.key, "true", &nodes, edits),
+                (Operator::In, Some(value)) => label(&from.key, value, nodes, edits),
+                (Operator::Exists, _) => label(&from.key, "true", nodes, edits),
                 _ => {}
             }
         }

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
-use portolan::plugin::{Evaluation, Status, Verdict};
+use portolan::cache::NodeInfo;
+use portolan::plugin::{Status, Verdict};
 use serde::Serialize;
 
 use super::edit;
 use super::schedulers::Cause;
+use super::trial::Rejected;
 use super::{Explained, INSUFFICIENT, Placed, Preemption};
 use crate::table::{plain, row};
 use crate::text::{Rounding, amounts, count, first_names, line};
@@ -43,44 +45,43 @@ impl fmt::Display for Shortfall<'_> {
 pub(super) fn shortfall<'r>(
     explained: &Explained<'_>,
     reason: &'r str,
-    nodes: &[&str],
+    nodes: &[NodeInfo<'_>],
 ) -> Option<Shortfall<'r>> {
     let resource_name = reason.strip_prefix(INSUFFICIENT)?;
-    let mut short: Vec<i64> = nodes
-        .iter()
-        .filter_map(|node| explained.trial.cluster.node(node))
-        .map(|node| {
-            let wanted = explained.trial.requested(resource_name);
-            wanted.saturating_sub(explained.trial.free(resource_name, node))
-        })
-        .collect();
+    let wanted = explained.trial.requested(resource_name);
+    let free = nodes.iter().map(|node| explained.trial.free(resource_name, *node));
+    let mut short: Vec<i64> = free.map(|free| wanted.saturating_sub(free)).collect();
     short.sort_unstable();
     let (least, most) = (*short.first()?, *short.last()?);
     Some(Shortfall { resource: resource_name, least, median: short[short.len() / 2], most })
 }
 
 /// The nodes that a plugin rejects for a reason.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Group<'e> {
-    pub(super) nodes: Vec<&'e str>,
+    /// By name.
+    pub(super) nodes: Vec<NodeInfo<'e>>,
     /// The number of nodes that no other plugin rejects.
     pub(super) alone: usize,
 }
 
 /// The nodes by reason, plugin and code. A node is in the groups of all plugins that reject it.
-pub(super) fn by_reason(
-    evaluation: &Evaluation,
-) -> BTreeMap<(&str, &'static str, &'static str), Group<'_>> {
+pub(super) fn by_reason<'e>(
+    rejected: &'e [Rejected<'_>],
+) -> BTreeMap<(&'e str, &'static str, &'static str), Group<'e>> {
     let mut groups: BTreeMap<_, Group<'_>> = BTreeMap::new();
-    for (name, verdict) in &evaluation.nodes {
-        for status in verdict.status.iter().chain(&verdict.further) {
+    for Rejected { statuses, nodes } in rejected {
+        for status in statuses {
             for reason in &status.reasons {
                 let key = (&**reason, status.plugin, status.code.as_str());
                 let group = groups.entry(key).or_default();
-                group.nodes.push(name);
-                group.alone += usize::from(verdict.further.is_empty());
+                group.nodes.extend(nodes);
+                group.alone += if statuses.len() == 1 { nodes.len() } else { 0 };
             }
         }
+    }
+    for group in groups.values_mut() {
+        group.nodes.sort_by(|one, other| one.name().cmp(other.name()));
     }
     groups
 }
@@ -212,7 +213,7 @@ pub(super) fn table(explained: &Explained<'_>, single: bool) -> String {
 
 /// The nodes by reason.
 fn reasons(text: &mut String, explained: &Explained<'_>) {
-    let mut groups: Vec<_> = by_reason(&explained.evaluation).into_iter().collect();
+    let mut groups: Vec<_> = by_reason(&explained.rejected).into_iter().collect();
     // Reasons that alone reject nodes come first.
     groups.sort_by_cached_key(|(key, group)| {
         (group.alone == 0, std::cmp::Reverse(group.nodes.len()), *key)
@@ -230,7 +231,7 @@ fn reasons(text: &mut String, explained: &Explained<'_>) {
             (*plugin).to_owned(),
             format!("{reason}{kind}"),
             short.map_or_else(String::new, |short| short.to_string()),
-            first_names(nodes),
+            first_names(nodes.iter().map(|node| node.name())),
         ]));
     }
     let _ = writeln!(text, "{}\n", table.trim_fmt());
@@ -246,7 +247,7 @@ fn scores(text: &mut String, explained: &Explained<'_>, single: bool) {
     let nodes = explained.evaluation.nodes.iter();
     let fitting = nodes.filter(|(_, verdict)| verdict.status.is_none());
     let mut best: Vec<(&str, &Verdict)> =
-        fitting.map(|(name, verdict)| (&**name, verdict)).collect();
+        fitting.map(|(name, verdict)| (&**name, &**verdict)).collect();
     best.sort_by_key(|(name, verdict)| (std::cmp::Reverse(verdict.total()), *name));
     for (name, verdict) in best.iter().take(LISTED) {
         let mut cells = vec![(*name).to_owned()];

@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use portolan::cache::NodeInfo;
 use portolan::model::{ContainerKind, Name, Quantity, Requests, ResourceList};
 use portolan::plugin::Status;
 
 use super::INSUFFICIENT;
 use super::changes::{Change, try_edits};
 use super::edit::Edit;
-use super::trial::{Rejection, Trial};
+use super::trial::{Rejected, Trial};
 use crate::text::{Rounding, amounts};
 
 /// Maximum number of sets of resources for which reductions are tried. The sets that most nodes lack come first.
@@ -138,10 +139,10 @@ struct Shortfall {
 
 /// For each set of resources that nodes lack, and that keep them from the pod alone: the smallest
 /// reduction that makes the pod fit on one of them, and one that makes it fit on half of them.
-pub(super) fn changes(trial: Trial<'_>, rejections: &[Rejection<'_>]) -> Vec<Change> {
+pub(super) fn changes(trial: Trial<'_>, rejected: &[Rejected<'_>]) -> Vec<Change> {
     let Some(requests) = trial.requests else { return Vec::new() };
     let mut changes = Vec::new();
-    let mut sets: Vec<_> = shortfalls(trial, rejections).into_iter().collect();
+    let mut sets: Vec<_> = shortfalls(trial, rejected).into_iter().collect();
     sets.sort_by_key(|(_, nodes)| std::cmp::Reverse(nodes.len()));
     for (names, mut short) in sets.into_iter().take(SETS) {
         short.sort_by(|a, b| a.relative.total_cmp(&b.relative));
@@ -165,23 +166,26 @@ pub(super) fn changes(trial: Trial<'_>, rejections: &[Rejection<'_>]) -> Vec<Cha
 /// The shortfalls of nodes that only lack resources, by the names of these.
 fn shortfalls<'r>(
     trial: Trial<'_>,
-    rejections: &'r [Rejection<'_>],
+    rejected: &'r [Rejected<'_>],
 ) -> BTreeMap<Vec<&'r str>, Vec<Shortfall>> {
     let mut all: BTreeMap<Vec<&str>, Vec<Shortfall>> = BTreeMap::new();
-    for Rejection { node, statuses } in rejections {
-        let [status] = &statuses[..] else { continue };
-        let Status { plugin: "NodeResourcesFit", reasons, .. } = &**status else { continue };
+    for Rejected { statuses, nodes } in rejected {
+        let [Status { plugin: "NodeResourcesFit", reasons, .. }] = &statuses[..] else { continue };
         let names = reasons.iter().map(|reason| reason.strip_prefix(INSUFFICIENT));
         let Some(names) = names.collect::<Option<Vec<&str>>>() else { continue };
-        let mut by = Vec::with_capacity(names.len());
-        let mut relative = 0.0_f64;
-        for name in &names {
-            let wanted = trial.requested(name);
-            by.push(wanted.saturating_sub(trial.free(name, *node).max(0)));
-            relative = relative.max(by[by.len() - 1] as f64 / wanted.max(1) as f64);
-        }
-        if relative < 1.0 {
-            all.entry(names).or_default().push(Shortfall { by, relative });
+        let wanted: Vec<i64> = names.iter().map(|name| trial.requested(name)).collect();
+        let of_node = |node: &NodeInfo<'_>| {
+            let (mut by, mut relative) = (Vec::with_capacity(names.len()), 0.0_f64);
+            for (name, wanted) in names.iter().zip(&wanted) {
+                let short = wanted.saturating_sub(trial.free(name, *node).max(0));
+                relative = relative.max(short as f64 / (*wanted).max(1) as f64);
+                by.push(short);
+            }
+            (relative < 1.0).then_some(Shortfall { by, relative })
+        };
+        let short: Vec<Shortfall> = nodes.iter().filter_map(of_node).collect();
+        if !short.is_empty() {
+            all.entry(names).or_default().extend(short);
         }
     }
     all

@@ -1,13 +1,16 @@
 //! The filters' verdicts on a pod and a cluster, either of which may be changed.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::sync::Arc;
 
+use portolan::Framework;
 use portolan::cache::{Cluster, NodeInfo};
 use portolan::model::{Name, Pod, Requests};
-use portolan::plugin::{Cycle, CycleState, Evaluation, Status};
-use portolan::{FitError, Framework};
+use portolan::plugin::{Cycle, CycleState, Evaluation, Status, Verdict};
 use portolan_k8s::Scales;
+
+use super::INSUFFICIENT;
 
 /// A pod, and the cluster in which it is tried.
 #[derive(Clone, Copy)]
@@ -25,54 +28,66 @@ pub(super) struct Trial<'a> {
     pub(super) nominated: Option<&'a Name>,
 }
 
-/// A node that rejects the pod.
-pub(super) struct Rejection<'a> {
-    pub(super) node: NodeInfo<'a>,
-    /// The statuses of all plugins that reject it; not empty.
-    pub(super) statuses: Vec<Cow<'a, Status>>,
+/// Nodes that the same plugins reject for the same reasons.
+#[derive(Clone)]
+pub(super) struct Rejected<'a> {
+    /// The statuses of these plugins; not empty.
+    pub(super) statuses: Vec<Status>,
+    /// By name.
+    pub(super) nodes: Vec<NodeInfo<'a>>,
 }
 
-impl Rejection<'_> {
-    /// Whether only these plugins reject the node.
+impl<'a> Rejected<'a> {
+    /// The nodes that reject the pod. O(nodes).
+    pub(super) fn of(trial: Trial<'a>, evaluation: &Evaluation) -> Vec<Rejected<'a>> {
+        let mut all: Vec<Rejected<'a>> = Vec::new();
+        // Equal verdicts are one.
+        let mut known: HashMap<*const Verdict, usize> = HashMap::new();
+        for (name, verdict) in &evaluation.nodes {
+            let node = trial.cluster.node(name).filter(|node| trial.is_meant(node));
+            let Some(node) = node.filter(|_| verdict.status.is_some()) else { continue };
+            let at = *known.entry(Arc::as_ptr(verdict)).or_insert_with(|| {
+                let statuses = verdict.status.iter().chain(&verdict.further).cloned().collect();
+                all.push(Rejected { statuses, nodes: Vec::new() });
+                all.len() - 1
+            });
+            all[at].nodes.push(node);
+        }
+        all
+    }
+
+    /// The same with the statuses of a scheduling attempt, which asks no filter after a rejection by PreFilter.
+    pub(super) fn in_attempt<'r>(
+        evaluation: &Evaluation,
+        all: &'r [Rejected<'a>],
+    ) -> Cow<'r, [Rejected<'a>]> {
+        match evaluation.rejected.as_ref().and_then(|fit| fit.pre_filter.as_ref()) {
+            None => all.into(),
+            Some(_) => {
+                let first = |it: &Rejected<'a>| Rejected {
+                    statuses: it.statuses[..1].to_vec(),
+                    ..it.clone()
+                };
+                all.iter().map(first).collect()
+            }
+        }
+    }
+
+    /// The resources of which the nodes have too little.
+    pub(super) fn insufficient(&self) -> Vec<&str> {
+        let reasons = self.statuses.iter().flat_map(|status| &status.reasons);
+        reasons.filter_map(|reason| reason.strip_prefix(INSUFFICIENT)).collect()
+    }
+
+    /// Whether only these plugins reject the nodes.
     pub(super) fn is_only_by(&self, plugins: &[&str]) -> bool {
         self.statuses.iter().all(|status| plugins.contains(&status.plugin))
     }
 }
 
 impl<'a> Trial<'a> {
-    fn nodes(self) -> impl Iterator<Item = NodeInfo<'a>> {
-        self.cluster.nodes().filter(move |node| self.is_meant(node))
-    }
-
     fn is_meant(self, node: &NodeInfo<'_>) -> bool {
         self.only.is_none_or(|only| **node.name() == *only)
-    }
-
-    /// The nodes that reject the pod according to its evaluation, unless PreFilter rejected the pod: the verdicts are then
-    /// not those of a scheduling attempt.
-    pub(super) fn rejections_of<'e>(self, evaluation: &'e Evaluation) -> Option<Vec<Rejection<'e>>>
-    where
-        'a: 'e,
-    {
-        let is_of_nodes = |fit: &FitError| fit.pre_filter.is_none();
-        let rejection = |node: NodeInfo<'e>| {
-            let of = evaluation.nodes.get(node.name())?;
-            let statuses = of.status.iter().chain(&of.further).map(Cow::Borrowed);
-            let statuses: Vec<Cow<'e, Status>> = statuses.collect();
-            (!statuses.is_empty()).then_some(Rejection { node, statuses })
-        };
-        let is_known = evaluation.rejected.as_ref().is_some_and(is_of_nodes);
-        is_known.then(|| self.nodes().filter_map(rejection).collect())
-    }
-
-    /// The nodes that reject the pod. O(rejecting nodes × plugins).
-    pub(super) fn rejections(self) -> Vec<Rejection<'a>> {
-        let state = CycleState::default();
-        let filters = self.framework.pre_filter(Cycle::new(self.cluster, self.pod, &state));
-        let fitting: HashSet<&Name> = filters.feasible().iter().map(|node| node.name()).collect();
-        let rejecting = self.nodes().filter(|node| !fitting.contains(node.name()));
-        let statuses = |node| filters.filter_all(node).into_iter().map(Cow::Owned).collect();
-        rejecting.map(|node| Rejection { node, statuses: statuses(node) }).collect()
     }
 
     /// The nodes that accept the pod.

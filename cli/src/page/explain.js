@@ -185,8 +185,9 @@ function preemption({ node, victims, budget_violations: violations }) {
 }
 
 /** The ten best nodes with their scores. */
-function scores({ nodes }) {
+function scores({ nodes, verdicts }) {
   const best = Object.entries(nodes)
+    .map(([name, at]) => [name, verdicts[at]])
     .filter(([, it]) => it.fits)
     .sort(([, a], [, b]) => b.total - a.total)
     .slice(0, 10);

@@ -17,21 +17,21 @@ let repaint = () => {};
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => repaint());
 
 /** Returns the picture of an explanation. */
-export function heat({ nodes, fits_on: fits }) {
+export function heat({ nodes, verdicts, fits_on: fits }) {
   const names = Object.keys(nodes);
-  const plugins = frequent(nodes);
-  /** How a row is for a node: 0, 1 if it rejects, 2 if preemption does not help. */
-  const value = (row, name) => {
-    if (row === FITS) return nodes[name].fits ? 1 : 0;
-    const status = nodes[name].rejections?.find((it) => it.plugin === row);
+  const plugins = frequent(names.map((name) => verdicts[nodes[name]]));
+  const rows = [...plugins.map(([plugin]) => plugin), ...(fits ? [FITS] : [])];
+  /** How a row is for a verdict: 0, 1 if it rejects, 2 if preemption does not help. */
+  const value = (row, verdict) => {
+    if (row === FITS) return verdict.fits ? 1 : 0;
+    const status = verdict.rejections?.find((it) => it.plugin === row);
     return status ? (status.code === 'Unschedulable' ? 1 : 2) : 0;
   };
-  const signature = (name) => plugins.map(([plugin]) => value(plugin, name)).join('');
+  const values = verdicts.map((verdict) => rows.map((row) => value(row, verdict)));
+  const keys = values.map((of) => of.join(''));
   const order = names
-    .map((name) => ({ name, key: signature(name) }))
-    .sort((a, b) => (a.key < b.key) - (a.key > b.key))
-    .map(({ name }) => name);
-  const rows = [...plugins.map(([plugin]) => plugin), ...(fits ? [FITS] : [])];
+    .map((name) => ({ name, verdict: nodes[name] }))
+    .sort((a, b) => (keys[a.verdict] < keys[b.verdict]) - (keys[a.verdict] > keys[b.verdict]));
   const numbers = [...plugins, [FITS, fits]].map(([row, all]) => `${row} ${count(all, 'node')}`);
   const canvas = el('canvas', {
     role: 'img',
@@ -65,7 +65,7 @@ export function heat({ nodes, fits_on: fits }) {
         const to = Math.max(from + 1, Math.floor(((column + 1) * order.length) / columns));
         let [some, most] = [0, 0];
         for (let at = from; at < to; at++) {
-          const found = value(row, order[at]);
+          const found = values[order[at].verdict][line];
           some += found > 0;
           most = Math.max(most, found);
         }
@@ -85,8 +85,8 @@ export function heat({ nodes, fits_on: fits }) {
       Math.min(order.length - 1, Math.max(0, Math.floor((event.offsetX / canvas.clientWidth) * order.length)))
     ];
   canvas.addEventListener('pointermove', (event) => {
-    const name = nodeAt(event);
-    const all = nodes[name].rejections ?? [];
+    const { name, verdict } = nodeAt(event);
+    const all = verdicts[verdict].rejections ?? [];
     tip.hidden = false;
     tip.replaceChildren(
       el('b', null, name),
@@ -102,7 +102,7 @@ export function heat({ nodes, fits_on: fits }) {
   });
   if (!recorded)
     canvas.addEventListener('click', (event) =>
-      go('fleet', { session: route().params.session, node: nodeAt(event) }),
+      go('fleet', { session: route().params.session, node: nodeAt(event).name }),
     );
   new ResizeObserver(paint).observe(canvas);
   repaint = paint;
@@ -140,9 +140,9 @@ export function heat({ nodes, fits_on: fits }) {
 }
 
 /** The plugins that reject nodes with the number of nodes, the most frequent first. */
-function frequent(nodes) {
+function frequent(verdicts) {
   const counts = new Map();
-  for (const { rejections = [] } of Object.values(nodes)) {
+  for (const { rejections = [] } of verdicts) {
     for (const plugin of new Set(rejections.map((it) => it.plugin)))
       counts.set(plugin, (counts.get(plugin) ?? 0) + 1);
   }
