@@ -191,21 +191,24 @@ impl Framework {
             return evaluation;
         }
         let chunks: Vec<&Chunk> = cluster.zones().flat_map(|zone| zone.chunks()).collect();
-        // The mask of the feasible nodes, and the statuses of all.
-        let judge = |chunk: &&Chunk| -> (u64, Vec<(Name, Vec<Status>)>) {
-            let mut mask = 0;
-            let statuses = nodes_of(cluster, chunk, chunk.live()).map(|(lane, node)| {
+        let judge = |chunk: &&Chunk| -> Judged {
+            let (mut feasible, mut distinct) = (0, Vec::new());
+            let nodes = nodes_of(cluster, chunk, chunk.live()).map(|(lane, node)| {
                 let statuses = filters.filter_all(node);
-                mask |= u64::from(statuses.is_empty()) << lane;
-                (node.name().clone(), statuses)
+                feasible |= u64::from(statuses.is_empty()) << lane;
+                let known = distinct.iter().position(|known| *known == statuses);
+                let at = known.unwrap_or_else(|| {
+                    distinct.push(statuses);
+                    distinct.len() - 1
+                });
+                (node.name().clone(), at)
             });
-            let statuses = statuses.collect();
-            (mask, statuses)
+            Judged { nodes: nodes.collect(), distinct, feasible }
         };
-        let judged: Vec<(u64, Vec<(Name, Vec<Status>)>)> = chunks.par_iter().map(judge).collect();
-        let mut first = judged.iter().flat_map(|(_, of)| of).filter_map(|(_, of)| of.first());
+        let judged: Vec<Judged> = chunks.par_iter().map(judge).collect();
+        let mut first = judged.iter().flat_map(|of| &of.distinct).filter_map(|of| of.first());
         evaluation.failed = first.find(|status| !status.code.is_rejection()).cloned();
-        let feasible = chunks.into_iter().zip(judged.iter().map(|(mask, _)| *mask)).collect();
+        let feasible = chunks.into_iter().zip(judged.iter().map(|of| of.feasible)).collect();
         let feasible = Feasible::new(cluster, feasible);
         let mut scores = Vec::new();
         if feasible.is_empty() {
@@ -219,15 +222,23 @@ impl Framework {
         }
         // Those of the feasible nodes, in the same order.
         let mut scores = scores.into_iter();
-        let verdict = |(name, statuses): (Name, Vec<Status>)| match statuses.is_empty() {
-            true => {
-                let scores = scores.next().unwrap_or_default();
-                (name, Verdict { scores, ..Verdict::default() })
-            }
-            false => (name, Verdict::rejection(statuses)),
-        };
-        let of_nodes = judged.into_iter().flat_map(|(_, of_chunk)| of_chunk);
-        evaluation.nodes = shared(of_nodes.map(verdict));
+        let mut shared = Shared::default();
+        let mut verdicts = Vec::with_capacity(cluster.len());
+        for Judged { nodes, distinct, .. } in judged {
+            let rejection = |statuses: Vec<Status>| {
+                (!statuses.is_empty()).then(|| shared.verdict(Verdict::rejection(statuses)))
+            };
+            let rejections: Vec<Option<Arc<Verdict>>> =
+                distinct.into_iter().map(rejection).collect();
+            verdicts.extend(nodes.into_iter().map(|(name, at)| {
+                let scored = || {
+                    let scores = scores.next().unwrap_or_default();
+                    shared.verdict(Verdict { scores, ..Verdict::default() })
+                };
+                (name, rejections[at].clone().unwrap_or_else(scored))
+            }));
+        }
+        evaluation.nodes = verdicts.into_iter().collect();
         evaluation
     }
 
@@ -252,29 +263,44 @@ impl Framework {
                 }
                 rejected => rejected.is_some(),
             };
+            let mut shared = Shared::default();
             let verdict = |node: NodeInfo<'_>| {
                 // After a failure, the filters are not known.
                 let of_node = if is_failed { Vec::new() } else { filters.filter_all(node) };
                 let statuses = statuses.iter().cloned().chain(of_node).collect();
-                (node.name().clone(), Verdict::rejection(statuses))
+                (node.name().clone(), shared.verdict(Verdict::rejection(statuses)))
             };
-            return shared(cluster.nodes().map(verdict));
+            return cluster.nodes().map(verdict).collect();
         }
     }
 }
 
-/// The verdicts on nodes, of which equal ones are one.
-fn shared(verdicts: impl Iterator<Item = (Name, Verdict)>) -> BTreeMap<Name, Arc<Verdict>> {
-    let mut known: HashSet<Arc<Verdict>, Keyed> = HashSet::default();
-    let share = |(name, verdict): (Name, Verdict)| match known.get(&verdict) {
-        Some(known) => (name, known.clone()),
-        None => {
-            let verdict = Arc::new(verdict);
-            known.insert(verdict.clone());
-            (name, verdict)
+/// The verdicts on the nodes of a chunk, without scores.
+struct Judged {
+    /// Each node with the index of its statuses.
+    nodes: Vec<(Name, usize)>,
+    /// The statuses of the plugins that reject a node; none if it is feasible.
+    distinct: Vec<Vec<Status>>,
+    /// The lanes of the feasible nodes.
+    feasible: u64,
+}
+
+/// Distinct verdicts.
+#[derive(Default)]
+struct Shared(HashSet<Arc<Verdict>, Keyed>);
+
+impl Shared {
+    /// The verdict that equals this one.
+    fn verdict(&mut self, verdict: Verdict) -> Arc<Verdict> {
+        match self.0.get(&verdict) {
+            Some(known) => known.clone(),
+            None => {
+                let verdict = Arc::new(verdict);
+                self.0.insert(verdict.clone());
+                verdict
+            }
         }
-    };
-    verdicts.map(share).collect()
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The explanation for programs: JSON or CSV.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use portolan::plugin::Verdict;
@@ -106,7 +106,7 @@ pub(super) fn json(explained: &Explained<'_>) -> Result<String, CommandError> {
         })
         .collect();
     // Equal verdicts are one.
-    let (mut places, mut verdicts) = (HashMap::new(), Vec::new());
+    let (mut places, mut verdicts) = (BTreeMap::new(), Vec::new());
     let nodes = evaluation.nodes.iter().map(|(name, of)| {
         let at = *places.entry(Arc::as_ptr(of)).or_insert_with(|| {
             verdicts.push(&**of);

@@ -1,7 +1,7 @@
 //! The filters' verdicts on a pod and a cluster, either of which may be changed.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use portolan::Framework;
@@ -42,7 +42,7 @@ impl<'a> Rejected<'a> {
     pub(super) fn of(trial: Trial<'a>, evaluation: &Evaluation) -> Vec<Rejected<'a>> {
         let mut all: Vec<Rejected<'a>> = Vec::new();
         // Equal verdicts are one.
-        let mut known: HashMap<*const Verdict, usize> = HashMap::new();
+        let mut known: BTreeMap<*const Verdict, usize> = BTreeMap::new();
         for (name, verdict) in &evaluation.nodes {
             let node = trial.cluster.node(name).filter(|node| trial.is_meant(node));
             let Some(node) = node.filter(|_| verdict.status.is_some()) else { continue };
