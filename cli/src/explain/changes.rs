@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::time::Instant;
 
-use portolan::model::Name;
+use portolan::model::{Name, UnsatisfiableAction};
 use portolan::plugin::Evaluation;
 
 use super::edit::Edit;
@@ -34,7 +34,7 @@ pub(super) struct Changes {
     pub(super) all: Vec<Change>,
     /// Whether pairs of changes were tried, since no single change helps.
     pub(super) are_pairs_tried: bool,
-    /// Whether all evictions, and all pairs if pairs are tried, were tried within the time limit.
+    /// Whether all nodes and evictions, and all pairs if pairs are tried, were tried within the time limit.
     pub(super) is_complete: bool,
 }
 
@@ -63,9 +63,9 @@ pub(super) fn find(
     if !all.is_empty() {
         return Changes { all, are_pairs_tried: false, is_complete };
     }
-    let (mut all, is_complete) = pairs(trial, &rejected, deadline);
+    let (mut all, are_pairs_complete) = pairs(trial, &rejected, deadline);
     sort(&mut all);
-    Changes { all, are_pairs_tried: true, is_complete }
+    Changes { all, are_pairs_tried: true, is_complete: is_complete && are_pairs_complete }
 }
 
 fn sort(changes: &mut [Change]) {
@@ -95,20 +95,31 @@ const ALTERNATIVES: usize = 10;
 /// suffice; each further time, twice as many are edited.
 const EDITED: usize = 128;
 
-/// The change by an edit of the pod, or by an edit of one of the nodes of a proposal that helps.
-fn single(trial: Trial<'_>, edit: Edit, deadline: Instant) -> Option<Change> {
-    let Some(nodes) = edit.nodes() else { return try_edits(trial, vec![edit]) };
+/// The change by an edit of the pod, or by an edit of one of the nodes of a proposal that helps; and whether all nodes
+/// were tried if none is found.
+fn single(trial: Trial<'_>, edit: Edit, deadline: Instant) -> (Option<Change>, bool) {
+    let Some(nodes) = edit.nodes() else { return (try_edits(trial, vec![edit]), true) };
     let mut found: Option<Change> = None;
-    let (mut left, mut many) = (nodes, EDITED);
+    // The edit of a node can add a domain that keeps the pod from the other nodes.
+    let is_alone = trial
+        .pod
+        .template
+        .topology_spread
+        .iter()
+        .any(|constraint| constraint.when_unsatisfiable == UnsatisfiableAction::DoNotSchedule);
+    let cut = |found: Option<Change>| found.map(|found| Change { is_complete: false, ..found });
+    let (mut left, mut many) = (nodes, if is_alone { 1 } else { EDITED });
     while !left.is_empty() {
+        if is_alone && Instant::now() >= deadline {
+            return (cut(found), false);
+        }
         let (nodes, others) = left.split_at(many.min(left.len()));
-        (left, many) = (others, 2 * many);
+        (left, many) = (others, if is_alone { 1 } else { 2 * many });
         let edited: HashSet<&Name> = nodes.iter().collect();
-        let helped = fitting(trial, &[edit.of(nodes)])?;
+        let helped = fitting(trial, &[edit.of(nodes)]).unwrap_or_default();
         for node in helped.into_iter().filter(|node| edited.contains(node)) {
             if found.is_some() && Instant::now() >= deadline {
-                found.as_mut()?.is_complete = false;
-                return found;
+                return (cut(found), true);
             }
             let change = try_edits(trial, vec![edit.of(std::slice::from_ref(&node))]);
             match (&mut found, change) {
@@ -117,18 +128,20 @@ fn single(trial: Trial<'_>, edit: Edit, deadline: Instant) -> Option<Change> {
                     found.others.push(node);
                 }
                 (Some(_), None) => {}
-                (Some(_), Some(_)) => return found,
+                (Some(_), Some(_)) => return (found, true),
             }
         }
     }
-    found
+    (found, true)
 }
 
-/// The single changes that help, and whether all evictions were tried.
+/// The single changes that help, and whether all nodes and evictions were tried.
 fn singles(trial: Trial<'_>, rejected: &[Rejected<'_>], deadline: Instant) -> (Vec<Change>, bool) {
-    let mut all: Vec<Change> = Vec::new();
+    let (mut all, mut are_all_tried): (Vec<Change>, bool) = (Vec::new(), true);
     for edit in edits(trial, rejected) {
-        let Some(change) = single(trial, edit, deadline) else { continue };
+        let (change, is_tried) = single(trial, edit, deadline);
+        are_all_tried &= is_tried;
+        let Some(change) = change else { continue };
         // A larger change must help more nodes than the parts of it.
         let is_part = |change: &&Change| {
             matches!(change.edits[..], [Edit::Select { .. } | Edit::Expression { .. }])
@@ -147,7 +160,7 @@ fn singles(trial: Trial<'_>, rejected: &[Rejected<'_>], deadline: Instant) -> (V
     let (eviction, is_complete) = evictions::change(trial, rejected, deadline);
     all.extend(eviction);
     sort(&mut all);
-    (all, is_complete)
+    (all, are_all_tried && is_complete)
 }
 
 /// Maximum number of nodes on which a pair is tried.
@@ -169,7 +182,8 @@ fn pairs(trial: Trial<'_>, rejected: &[Rejected<'_>], deadline: Instant) -> (Vec
         let rejected = Rejected::of(then, &evaluation);
         let rejected = Rejected::in_attempt(&evaluation, &rejected);
         for second in singles(then, &rejected, deadline).0 {
-            let pair = second.nodes.iter().take(PAIRED).find_map(|node| {
+            let is_edited = |node: &&Name| first.nodes().is_none_or(|nodes| nodes.contains(node));
+            let pair = second.nodes.iter().filter(is_edited).take(PAIRED).find_map(|node| {
                 let edits = [&[first.of(std::slice::from_ref(node))], &second.edits[..]].concat();
                 try_edits(trial, edits)
             });

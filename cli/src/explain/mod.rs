@@ -133,6 +133,9 @@ struct Preemption {
     violations: usize,
 }
 
+/// Only of pods without a node, the requests of the containers are known.
+const NO_REQUESTS: &str = "lower requests are not tried for a placed pod";
+
 /// The prefix of reasons for an insufficient resource.
 const INSUFFICIENT: &str = "Insufficient ";
 
@@ -364,7 +367,11 @@ impl Inquiry<'_> {
         let never_runs = refused
             .map(|why| refusal(&why))
             .or_else(|| names_node.then(|| creation::unbound_claim(pod, &fork)).flatten());
-        let notes = [&*contents.notes, &*schedulers.notes].concat();
+        let mut notes = [&*contents.notes, &*schedulers.notes].concat();
+        let lacks = rejected.iter().any(|of| !of.insufficient().is_empty());
+        if !fits && lacks && requests.is_none() {
+            notes.push(NO_REQUESTS.to_owned());
+        }
         let intake = &contents.intake;
         let explained = Explained {
             trial,

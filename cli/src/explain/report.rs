@@ -293,7 +293,10 @@ fn changes(text: &mut String, explained: &Explained<'_>) {
     if !changes.all.is_empty() {
         let title = match changes.are_pairs_tried {
             false => "Changes that would make the pod fit:",
-            true => "No single change makes the pod fit, but two together would:",
+            true if changes.is_complete => {
+                "No single change makes the pod fit, but two together would:"
+            }
+            true => "No single change that was tried makes the pod fit, but two together would:",
         };
         let _ = writeln!(text, "{title}");
         for change in changes.all.iter().take(SHOWN) {
@@ -319,7 +322,7 @@ fn changes(text: &mut String, explained: &Explained<'_>) {
         }
         if !changes.is_complete && changes.all.iter().all(|change| change.is_complete) {
             text.push_str(
-                "Not all evictions and pairs of changes were tried within --time-limit.\n",
+                "Not all nodes, evictions and pairs of changes were tried within --time-limit.\n",
             );
         }
         text.push('\n');
@@ -329,7 +332,7 @@ fn changes(text: &mut String, explained: &Explained<'_>) {
                 "No single change of those known to this command makes the pod fit, nor do two together."
             }
             false => {
-                "No single change of those known to this command makes the pod fit; not all pairs were tried within --time-limit."
+                "No single change that was tried makes the pod fit; not all nodes, evictions and pairs were tried within --time-limit."
             }
         };
         let _ = writeln!(text, "{tried}\n");
