@@ -10,43 +10,29 @@ use super::{Facts, PodFacts};
 /// What changes in the facts of pods: see [`PodFacts::changes_since`].
 #[derive(Clone, Debug)]
 pub struct FactChanges {
-    pods: Changes<Uid, Facts>,
-    finished: Changes<(Name, Name), Name>,
+    gone: Box<[Uid]>,
+    /// Most pods have the facts of many others.
+    put: Box<[(Facts, Box<[Uid]>)]>,
+    gone_finished: Box<[(Name, Name)]>,
+    put_finished: Box<[((Name, Name), Name)]>,
 }
 
-/// The entries of a map that are gone, and those that are new or differ.
-#[derive(Clone, Debug)]
-struct Changes<K, V> {
-    gone: Vec<K>,
-    put: Vec<(K, V)>,
-}
-
-impl<K: Clone + Eq + Hash, V: Clone + PartialEq> Changes<K, V> {
-    fn between<'m>(
-        before: impl IntoIterator<Item = (&'m K, &'m V)>,
-        after: impl IntoIterator<Item = (&'m K, &'m V)>,
-    ) -> Changes<K, V>
-    where
-        K: 'm,
-        V: 'm,
-    {
-        let mut gone: HashMap<&K, &V> = before.into_iter().collect();
-        let put = after.into_iter().filter(|(key, value)| gone.remove(key) != Some(value));
-        let mut put: Vec<(K, V)> = put.map(|(key, value)| (key.clone(), value.clone())).collect();
-        put.shrink_to_fit();
-        Changes { gone: gone.into_keys().cloned().collect(), put }
-    }
-
-    fn len(&self) -> usize {
-        self.gone.len() + self.put.len()
-    }
+/// The keys of a map that are gone, and the entries that are new or differ.
+fn between<'m, K: Eq + Hash, V: PartialEq>(
+    before: impl IntoIterator<Item = (&'m K, &'m V)>,
+    after: impl IntoIterator<Item = (&'m K, &'m V)>,
+) -> (Vec<&'m K>, Vec<(&'m K, &'m V)>) {
+    let mut gone: HashMap<&K, &V> = before.into_iter().collect();
+    let put = after.into_iter().filter(|(key, value)| gone.remove(key) != Some(value)).collect();
+    (gone.into_keys().collect(), put)
 }
 
 impl FactChanges {
     /// Returns the number of changes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.pods.len() + self.finished.len()
+        let put: usize = self.put.iter().map(|(_, pods)| pods.len()).sum();
+        self.gone.len() + put + self.gone_finished.len() + self.put_finished.len()
     }
 
     /// Returns `true` if nothing changes.
@@ -60,9 +46,19 @@ impl PodFacts {
     /// Returns what changed since other facts, except [`PodFacts::classes`]. O(facts).
     #[must_use]
     pub fn changes_since(&self, before: &PodFacts) -> FactChanges {
+        let (gone, mut put) = between(&before.pods, &self.pods);
+        put.sort_unstable_by_key(|(_, it)| {
+            (it.is_ready, it.has_started, it.deletion_cost, it.stays, it.requests.is_some())
+        });
+        let alike = put.chunk_by(|(_, one), (_, other)| one == other);
+        let alike = alike.map(|of| (of[0].1.clone(), of.iter().map(|it| it.0.clone()).collect()));
+        let put = alike.collect();
+        let (gone_finished, put_finished) = between(&before.finished, &self.finished);
         FactChanges {
-            pods: Changes::between(&before.pods, &self.pods),
-            finished: Changes::between(&before.finished, &self.finished),
+            gone: gone.into_iter().cloned().collect(),
+            put,
+            gone_finished: gone_finished.into_iter().cloned().collect(),
+            put_finished: put_finished.into_iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
         }
     }
 
@@ -74,11 +70,13 @@ impl PodFacts {
             finished: self.finished.clone(),
             ..PodFacts::default()
         };
-        for FactChanges { pods, finished } in changes {
-            pods.gone.iter().for_each(|pod| drop(facts.pods.remove(pod)));
-            facts.pods.extend(pods.put.iter().cloned());
-            finished.gone.iter().for_each(|name| drop(facts.finished.remove(name)));
-            facts.finished.extend(finished.put.iter().cloned());
+        for FactChanges { gone, put, gone_finished, put_finished } in changes {
+            gone.iter().for_each(|pod| drop(facts.pods.remove(pod)));
+            for (of_each, pods) in put {
+                facts.pods.extend(pods.iter().map(|pod| (pod.clone(), of_each.clone())));
+            }
+            gone_finished.iter().for_each(|name| drop(facts.finished.remove(name)));
+            facts.finished.extend(put_finished.iter().cloned());
         }
         facts
     }
