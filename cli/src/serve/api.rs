@@ -176,7 +176,7 @@ impl App {
             app.history.view(generation).map_err(|not_held| {
                 let status = match not_held {
                     NotHeld::Gone { .. } => StatusCode::NOT_FOUND,
-                    NotHeld::Refused { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+                    NotHeld::NotRebuilt { .. } => StatusCode::INTERNAL_SERVER_ERROR,
                 };
                 Problem::new(status, not_held.to_string())
             })

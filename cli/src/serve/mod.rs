@@ -12,6 +12,7 @@ mod example;
 mod figures;
 mod history;
 mod lines;
+mod packed;
 mod page;
 mod play;
 mod problem;

@@ -1,77 +1,90 @@
-//! The steps from one state of a cluster to the next. They take a fraction of the state's memory, and the state is rebuilt
-//! from them when it is read.
+//! The steps from one state of a cluster to another. They take a fraction of the state's memory, and the state is rebuilt
+//! from them when it is read. Pods are held as bytes, because a cluster has many.
 //!
 //! Decisions depend on the order of nodes and of the pods on a node, so a version is rebuilt by an engine, in the order in
-//! which a relist changes it. Steps are used only if they have rebuilt the version once; nodes, pods, their orders, and
-//! devices are then compared. Steps do not contain Gödel's stores and assumed pods: such versions are held whole.
+//! which a relist changes it. Steps are used only if they have rebuilt the version once; nodes, pods, their orders, other
+//! objects and devices are then compared. Steps do not contain Gödel's stores and assumed pods: such versions stay in
+//! memory.
 
-use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use portolan::cache::{Cluster, Config, Engine, NodeInfo, PodInfo, Writer};
+use portolan::cache::{Cluster, Config, Engine, NodeInfo, PodInfo, Unavailable, Writer};
 use portolan::model::{
     EventError, LabelSelector, Name, Node, Object, ObjectKind, Pod, Template, Timestamp, Uid,
 };
 use portolan_dra::Devices;
 use portolan_dra::store::DeviceEvent;
 use portolan_k8s::FactChanges;
+use serde::{Deserialize, Serialize};
 
-use super::view::{Reading, State};
+use super::packed::{Packed, PackedUid};
+use super::view::State;
 use crate::cluster::device_events;
-use crate::error::CommandError;
-use crate::simulation::closed;
 
-/// What changes from one state to the next.
+/// What changes from one state to another.
 pub(super) struct Steps {
     /// `None` if the facts are equal.
     facts: Option<FactChanges>,
     version: OfVersion,
 }
 
-/// What changes from one version to the next, in the order in which it is applied.
+/// What changes from one version to another, in the order in which it is applied.
 struct OfVersion {
     /// In list order.
     nodes: Box<[Arc<Node>]>,
     removed_nodes: Box<[Name]>,
-    removed_objects: Box<[(ObjectKind, String, String)]>,
+    removed_objects: Box<[ObjectKey]>,
     objects: Box<[Object]>,
     devices: Box<[DeviceEvent]>,
     /// Pods that leave before others come. Some of them return.
-    left_before: Box<[Uid]>,
+    left_before: Packed,
     pods: Pods,
-    left_after: Box<[Uid]>,
+    left_after: Packed,
 }
+
+/// A kind, a namespace and a name.
+type ObjectKey = (ObjectKind, String, String);
 
 /// Pods that are new or differ.
-#[derive(Default)]
 struct Pods {
-    all: Vec<Placed>,
-    /// The names of all pods, one after the other.
-    names: String,
-    nodes: Vec<Name>,
-    templates: Vec<Arc<Template>>,
+    /// Each is a [`Placed`].
+    all: Packed,
+    nodes: Box<[Name]>,
+    templates: Box<[Arc<Template>]>,
 }
 
-/// A pod. What several pods have in common is in the lists of [`Pods`].
-struct Placed {
-    uid: Uid,
-    /// Where the name ends.
-    name_end: u32,
-    node: u32,
-    template: u32,
+/// A pod, with the indexes of its node and template in the lists of [`Pods`].
+#[derive(Serialize, Deserialize)]
+struct Placed<'p> {
+    #[serde(borrow)]
+    uid: PackedUid<'p>,
+    name: &'p str,
+    node: usize,
+    template: usize,
     resource_version: u64,
-    start_time: Option<Timestamp>,
-    deletion_time: Option<Timestamp>,
+    start_time: Option<i64>,
+    deletion_time: Option<i64>,
+}
+
+/// Why a state was not rebuilt.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotRebuilt {
+    #[error("the engine failed: {0}")]
+    Engine(#[from] Unavailable),
+    #[error("a step was refused: {0}")]
+    Refused(#[from] EventError),
+    #[error("the bytes of a step are damaged: {0}")]
+    Damaged(#[from] postcard::Error),
 }
 
 impl Steps {
-    /// The steps from one state to a later one, unless they would make another version. The cost is proportional to the
+    /// The steps from one state to another, unless they would make another version. The cost is proportional to the
     /// difference and to the numbers of nodes, of other objects and of facts.
-    pub(super) fn between(before: &Reading, after: &Reading) -> Option<Steps> {
-        let version = OfVersion::between(before.cluster(), after.cluster())?;
-        let facts = (!Arc::ptr_eq(before.facts(), after.facts()))
-            .then(|| after.facts().changes_since(before.facts()))
+    pub(super) fn between(before: &State, after: &State) -> Option<Steps> {
+        let version = OfVersion::between(&before.cluster, &after.cluster)?;
+        let facts = (!Arc::ptr_eq(&before.facts, &after.facts))
+            .then(|| after.facts.changes_since(&before.facts))
             .filter(|changes| !changes.is_empty());
         Some(Steps { facts, version })
     }
@@ -83,17 +96,16 @@ impl Steps {
 
     /// Rebuilds a state from another one. O(steps), and O(facts) if these differ. The facts lack
     /// [`PodFacts::classes`](portolan_k8s::PodFacts::classes), which only the audit of the newest reading needs.
-    pub(super) fn rebuild(from: State, steps: &[Arc<Steps>]) -> Result<State, CommandError> {
+    pub(super) fn rebuild(from: State, steps: &[Arc<Steps>]) -> Result<State, NotRebuilt> {
         if steps.is_empty() {
             return Ok(from);
         }
         let rebuilt = Engine::at(&from.cluster, Config::default()).with_writer(|writer| {
             steps.iter().try_for_each(|steps| steps.version.apply(writer))?;
             writer.publish();
-            Ok(writer.snapshot())
+            Ok::<_, NotRebuilt>(writer.snapshot())
         });
-        let refused = |error| CommandError::Refused { object: "a reading".to_owned(), error };
-        let cluster = rebuilt.map_err(closed)?.map_err(refused)?;
+        let cluster = rebuilt??;
         let mut changes = steps.iter().filter_map(|steps| steps.facts.as_ref()).peekable();
         let facts = match changes.peek() {
             None => from.facts,
@@ -125,14 +137,15 @@ impl OfVersion {
             of_nodes.iter().flat_map(|pods| &pods[at]).map(PodInfo::uid).collect()
         };
         let stays = &uids(0) & &uids(1);
-        let (mut left_before, mut left_after, mut pods) = (vec![], vec![], Pods::default());
-        let mut templates = HashMap::new();
+        let (mut left_before, mut left_after, mut put) = (vec![], vec![], vec![]);
         for [old, new] in &of_nodes {
             let of_node = OfNode::of(old, new, &stays);
             left_before.extend(of_node.left_before);
             left_after.extend(of_node.left_after);
-            of_node.put.into_iter().try_for_each(|pod| pods.push(pod, &mut templates))?;
+            put.extend(of_node.put);
         }
+        let packed = |uids: Vec<Uid>| Packed::of(uids.into_iter().map(PackedUid::from)).ok();
+        let pods = Pods::of(&put).ok()?;
         let object =
             |of: &Cluster, name: &Name| of.node(name).and_then(|node| node.node().cloned());
         let differs = |name: &&Name| object(before, name) != object(after, name);
@@ -144,29 +157,16 @@ impl OfVersion {
             let put = after.nodes().filter(|node| put.contains(node.name()));
             nodes.extend(put.filter_map(|node| node.node().cloned()));
         }
-        let (mut removed_objects, mut objects) = (Vec::new(), Vec::new());
-        for &kind in kinds(before, after) {
-            let mut known: HashSet<(String, String)> =
-                before.object_keys(kind).into_iter().collect();
-            for (namespace, name) in after.object_keys(kind) {
-                let new = after.object(kind, &namespace, &name);
-                if new != before.object(kind, &namespace, &name) {
-                    objects.extend(new);
-                }
-                known.remove(&(namespace, name));
-            }
-            let gone = known.into_iter().map(|(namespace, name)| (kind, namespace, name));
-            removed_objects.extend(gone);
-        }
+        let (removed_objects, objects) = objects_between(before, after);
         Some(OfVersion {
             nodes: nodes.into(),
             removed_nodes: removed.into_iter().cloned().collect(),
             removed_objects: removed_objects.into(),
             objects: objects.into(),
             devices: devices_between(before, after)?.into(),
-            left_before: left_before.into(),
-            pods: pods.fitted(),
-            left_after: left_after.into(),
+            left_before: packed(left_before)?,
+            pods,
+            left_after: packed(left_after)?,
         })
     }
 
@@ -178,7 +178,7 @@ impl OfVersion {
     }
 
     /// Applies the steps to the version that they begin with, or to one that equals it.
-    fn apply(&self, to: &mut Writer) -> Result<(), EventError> {
+    fn apply(&self, to: &mut Writer) -> Result<(), NotRebuilt> {
         for (kind, namespace, name) in &self.removed_objects {
             to.delete_object(*kind, namespace, name)?;
         }
@@ -196,6 +196,7 @@ impl OfVersion {
         }
         remove(&self.left_before, to)?;
         for pod in self.pods.iter() {
+            let pod = pod?;
             match to.cluster().pod(&pod.uid) {
                 Some(_) => to.update_pod(&pod.uid.clone(), pod)?,
                 None => to.add_pod(pod)?,
@@ -205,10 +206,11 @@ impl OfVersion {
     }
 }
 
-fn remove(pods: &[Uid], from: &mut Writer) -> Result<(), EventError> {
-    for uid in pods {
-        let known = from.cluster().pod(uid).map(|pod| pod.to_pod());
-        from.remove_pod(&known.ok_or_else(|| EventError::NotFound { uid: uid.clone() })?)?;
+fn remove(pods: &Packed, from: &mut Writer) -> Result<(), NotRebuilt> {
+    for uid in pods.iter::<PackedUid<'_>>() {
+        let uid = uid?.into();
+        let known = from.cluster().pod(&uid).map(|pod| pod.to_pod());
+        from.remove_pod(&known.ok_or(EventError::NotFound { uid })?)?;
     }
     Ok(())
 }
@@ -272,60 +274,51 @@ impl<'p, 'c> OfNode<'p, 'c> {
 }
 
 impl Pods {
-    /// Adds a pod, unless there are too many. Those of a node come one after the other.
-    fn push(&mut self, pod: &PodInfo<'_>, known: &mut HashMap<*const Template, u32>) -> Option<()> {
-        let template = match known.entry(Arc::as_ptr(pod.template())) {
-            Entry::Occupied(known) => *known.get(),
-            Entry::Vacant(new) => {
-                self.templates.push(pod.template().clone());
-                *new.insert(u32::try_from(self.templates.len() - 1).ok()?)
+    /// The pods of a node must come one after the other.
+    fn of(pods: &[&PodInfo<'_>]) -> postcard::Result<Pods> {
+        let (mut nodes, mut templates): (Vec<Name>, Vec<Arc<Template>>) = (vec![], vec![]);
+        let mut known = HashMap::new();
+        let all = Packed::of(pods.iter().map(|pod| {
+            let node = pod.node().name();
+            if nodes.last() != Some(node) {
+                nodes.push(node.clone());
             }
-        };
-        let node = pod.node().name();
-        if self.nodes.last() != Some(node) {
-            self.nodes.push(node.clone());
+            let template = *known.entry(Arc::as_ptr(pod.template())).or_insert_with(|| {
+                templates.push(pod.template().clone());
+                templates.len() - 1
+            });
+            Placed {
+                uid: pod.uid().into(),
+                name: pod.name(),
+                node: nodes.len() - 1,
+                template,
+                resource_version: pod.resource_version(),
+                start_time: pod.start_time().map(|time| time.0),
+                deletion_time: pod.deletion_time().map(|time| time.0),
+            }
+        }))?;
+        Ok(Pods { all, nodes: nodes.into(), templates: templates.into() })
+    }
+
+    fn iter(&self) -> impl Iterator<Item = postcard::Result<Pod>> {
+        fn at<T>(list: &[T], index: usize) -> postcard::Result<&T> {
+            list.get(index).ok_or(postcard::Error::DeserializeBadEncoding)
         }
-        self.names.push_str(pod.name());
-        self.all.push(Placed {
-            uid: pod.uid(),
-            name_end: u32::try_from(self.names.len()).ok()?,
-            node: u32::try_from(self.nodes.len() - 1).ok()?,
-            template,
-            resource_version: pod.resource_version(),
-            start_time: pod.start_time(),
-            deletion_time: pod.deletion_time(),
-        });
-        Some(())
-    }
-
-    /// The same pods without spare memory.
-    fn fitted(mut self) -> Pods {
-        self.all.shrink_to_fit();
-        self.names.shrink_to_fit();
-        self.nodes.shrink_to_fit();
-        self.templates.shrink_to_fit();
-        self
-    }
-
-    fn iter(&self) -> impl Iterator<Item = Pod> {
-        let mut begin = 0;
-        self.all.iter().map(move |placed| {
-            let end = placed.name_end as usize;
-            let name = &self.names[begin..end];
-            begin = end;
-            Pod {
-                uid: placed.uid.clone(),
-                name: name.into(),
-                template: self.templates[placed.template as usize].clone(),
+        self.all.iter().map(|placed| {
+            let placed: Placed<'_> = placed?;
+            Ok(Pod {
+                uid: placed.uid.into(),
+                name: placed.name.into(),
+                template: at(&self.templates, placed.template)?.clone(),
                 resource_version: placed.resource_version,
-                node_name: Some(self.nodes[placed.node as usize].clone()),
+                node_name: Some(at(&self.nodes, placed.node)?.clone()),
                 nominated_node_name: None,
                 creation_time: None,
-                start_time: placed.start_time,
-                deletion_time: placed.deletion_time,
+                start_time: placed.start_time.map(Timestamp),
+                deletion_time: placed.deletion_time.map(Timestamp),
                 claim_statuses: None,
                 finished: false,
-            }
+            })
         })
     }
 }
@@ -374,12 +367,24 @@ fn has_same_object(one: &PodInfo<'_>, other: &PodInfo<'_>) -> bool {
         && one.deletion_time() == other.deletion_time()
 }
 
-/// The kinds of objects that may differ.
-fn kinds(before: &Cluster, after: &Cluster) -> &'static [ObjectKind] {
-    match std::ptr::eq(before.objects(), after.objects()) {
-        true => &[],
-        false => &ObjectKind::ALL,
+/// The keys of the other objects that are gone, and those that are new or differ. O(objects) if any may.
+fn objects_between(before: &Cluster, after: &Cluster) -> (Vec<ObjectKey>, Vec<Object>) {
+    let (mut gone, mut put) = (Vec::new(), Vec::new());
+    if std::ptr::eq(before.objects(), after.objects()) {
+        return (gone, put);
     }
+    for kind in ObjectKind::ALL {
+        let mut known: HashSet<(String, String)> = before.object_keys(kind).into_iter().collect();
+        for (namespace, name) in after.object_keys(kind) {
+            let new = after.object(kind, &namespace, &name);
+            if new != before.object(kind, &namespace, &name) {
+                put.extend(new);
+            }
+            known.remove(&(namespace, name));
+        }
+        gone.extend(known.into_iter().map(|(namespace, name)| (kind, namespace, name)));
+    }
+    (gone, put)
 }
 
 /// What changes in the store of devices, unless only one version has such a store.
@@ -406,5 +411,6 @@ fn is_equal(rebuilt: &Cluster, real: &Cluster, names: &BTreeSet<Name>) -> bool {
         && real.diff(rebuilt).is_empty()
         && names.iter().all(has_same_pods)
         && real.nodes().map(|node| node.name()).eq(rebuilt.nodes().map(|node| node.name()))
+        && objects_between(rebuilt, real) == (vec![], vec![])
         && devices_between(rebuilt, real).is_some_and(|events| events.is_empty())
 }

@@ -6,12 +6,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use portolan::cache::Snapshot;
+use portolan::cache::{Engine, Snapshot};
 use portolan::model::Pod;
+use portolan_dra::Devices;
 use portolan_k8s::{BudgetLimit, PodFacts};
 use serde_json::{Value, json};
 
-use crate::cluster::{Contents, Input, Loaded};
+use crate::cluster::{Contents, Godel, Input, Loaded};
 use crate::columns::{Columns, pool};
 use crate::compare::Contest;
 use crate::error::CommandError;
@@ -78,6 +79,10 @@ impl Reading {
         self.loaded.contents.shared_facts()
     }
 
+    pub(super) fn state(&self) -> State {
+        State { cluster: self.cluster().clone(), facts: self.facts().clone() }
+    }
+
     /// The reading in two parts.
     pub(super) fn into_parts(self) -> (Uncoupled, State) {
         let counts = self.counts();
@@ -93,6 +98,18 @@ impl Reading {
 pub(super) struct State {
     pub(super) cluster: Arc<Snapshot>,
     pub(super) facts: Arc<PodFacts>,
+}
+
+impl State {
+    /// A state without objects, and with a store of devices if this one has such a store.
+    pub(super) fn empty(&self) -> State {
+        let config = Godel::default().config(None);
+        let config = match self.cluster.store::<Devices>() {
+            Ok(_) => config.with_store(Devices::default()),
+            Err(_) => config,
+        };
+        State { cluster: Engine::inline(config).1.snapshot(), facts: Arc::default() }
+    }
 }
 
 /// A reading without its state.
