@@ -117,7 +117,7 @@ impl Steps {
 
 impl OfVersion {
     fn between(before: &Cluster, after: &Cluster) -> Option<OfVersion> {
-        if after.godel().is_some() {
+        if after.godel().is_some() || after.assumed_count() > 0 {
             return None;
         }
         let names = differing(before, after);
