@@ -121,9 +121,9 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    fn rejection(mut statuses: Vec<Status>) -> Verdict {
-        let status = (!statuses.is_empty()).then(|| statuses.remove(0));
-        Verdict { status, further: statuses, scores: Vec::new() }
+    fn rejection(statuses: Vec<Status>) -> Verdict {
+        let mut statuses = statuses.into_iter();
+        Verdict { status: statuses.next(), further: statuses.collect(), scores: Vec::new() }
     }
 
     /// Returns the sum of the weighted scores.
@@ -191,7 +191,7 @@ impl Framework {
             return evaluation;
         }
         let chunks: Vec<&Chunk> = cluster.zones().flat_map(|zone| zone.chunks()).collect();
-        let judge = |chunk: &&Chunk| -> Judged {
+        let judge = |chunk: &&Chunk| -> ChunkVerdicts {
             let (mut feasible, mut distinct) = (0, Vec::new());
             let nodes = nodes_of(cluster, chunk, chunk.live()).map(|(lane, node)| {
                 let statuses = filters.filter_all(node);
@@ -203,9 +203,9 @@ impl Framework {
                 });
                 (node.name().clone(), at)
             });
-            Judged { nodes: nodes.collect(), distinct, feasible }
+            ChunkVerdicts { nodes: nodes.collect(), distinct, feasible }
         };
-        let judged: Vec<Judged> = chunks.par_iter().map(judge).collect();
+        let judged: Vec<ChunkVerdicts> = chunks.par_iter().map(judge).collect();
         let mut first = judged.iter().flat_map(|of| &of.distinct).filter_map(|of| of.first());
         evaluation.failed = first.find(|status| !status.code.is_rejection()).cloned();
         let feasible = chunks.into_iter().zip(judged.iter().map(|of| of.feasible)).collect();
@@ -220,11 +220,11 @@ impl Framework {
                 Ok(of_nodes) => scores = of_nodes,
             }
         }
-        // Those of the feasible nodes, in the same order.
+        // The scores are in the order of the feasible nodes in `judged`.
         let mut scores = scores.into_iter();
         let mut shared = Shared::default();
         let mut verdicts = Vec::with_capacity(cluster.len());
-        for Judged { nodes, distinct, .. } in judged {
+        for ChunkVerdicts { nodes, distinct, .. } in judged {
             let rejection = |statuses: Vec<Status>| {
                 (!statuses.is_empty()).then(|| shared.verdict(Verdict::rejection(statuses)))
             };
@@ -276,7 +276,7 @@ impl Framework {
 }
 
 /// The verdicts on the nodes of a chunk, without scores.
-struct Judged {
+struct ChunkVerdicts {
     /// Each node with the index of its statuses.
     nodes: Vec<(Name, usize)>,
     /// The statuses of the plugins that reject a node; none if it is feasible.
@@ -308,7 +308,7 @@ mod tests {
     use super::*;
     use crate::cache::{Config, Engine};
     use crate::framework::Code;
-    use crate::model::{node, pod};
+    use crate::model::{VolumeSource, node, pod};
 
     #[test]
     fn nodes_share_equal_verdicts_and_no_others() {
@@ -330,6 +330,12 @@ mod tests {
             let fit = verdict.scores.iter().find(|score| score.plugin == "NodeResourcesFit");
             assert_eq!(fit.map(|score| score.raw), [None, Some(62), Some(74)][kind], "{name}");
         }
+        // PreFilter rejects a pod whose claim does not exist.
+        let volume = VolumeSource::PersistentVolumeClaim { claim: "none".into(), read_only: false };
+        let pod = crate::model::pod("p").cpu(100).volume(volume).build();
+        let found = Framework::default_profile().evaluate(writer.cluster(), &pod);
+        let distinct: HashSet<*const Verdict> = found.nodes.values().map(Arc::as_ptr).collect();
+        assert_eq!((found.nodes.len(), distinct.len()), (300, 1));
     }
 
     #[test]

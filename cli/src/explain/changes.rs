@@ -9,7 +9,7 @@ use portolan::plugin::Evaluation;
 
 use super::edit::Edit;
 use super::propose::edits;
-use super::trial::{Rejected, Trial};
+use super::trial::{RejectedNodes, Trial};
 use super::{evictions, requests};
 
 /// A change, or two together, and the nodes that the pod then fits on.
@@ -55,10 +55,10 @@ impl Change {
 pub(super) fn find(
     trial: Trial<'_>,
     evaluation: &Evaluation,
-    rejected: &[Rejected<'_>],
+    rejected: &[RejectedNodes<'_>],
     deadline: Instant,
 ) -> Changes {
-    let rejected = Rejected::in_attempt(evaluation, rejected);
+    let rejected = RejectedNodes::in_attempt(evaluation, rejected);
     let (all, is_complete) = singles(trial, &rejected, deadline);
     if !all.is_empty() {
         return Changes { all, are_pairs_tried: false, is_complete };
@@ -136,7 +136,11 @@ fn single(trial: Trial<'_>, edit: Edit, deadline: Instant) -> (Option<Change>, b
 }
 
 /// The single changes that help, and whether all nodes and evictions were tried.
-fn singles(trial: Trial<'_>, rejected: &[Rejected<'_>], deadline: Instant) -> (Vec<Change>, bool) {
+fn singles(
+    trial: Trial<'_>,
+    rejected: &[RejectedNodes<'_>],
+    deadline: Instant,
+) -> (Vec<Change>, bool) {
     let (mut all, mut are_all_tried): (Vec<Change>, bool) = (Vec::new(), true);
     for edit in edits(trial, rejected) {
         let (change, is_tried) = single(trial, edit, deadline);
@@ -168,7 +172,11 @@ const PAIRED: usize = 3;
 
 /// Pairs of changes, and whether all were tried: after each change, the single changes that
 /// help then.
-fn pairs(trial: Trial<'_>, rejected: &[Rejected<'_>], deadline: Instant) -> (Vec<Change>, bool) {
+fn pairs(
+    trial: Trial<'_>,
+    rejected: &[RejectedNodes<'_>],
+    deadline: Instant,
+) -> (Vec<Change>, bool) {
     let mut all = Vec::new();
     let mut known: HashSet<[String; 2]> = HashSet::new();
     for first in edits(trial, rejected) {
@@ -179,8 +187,8 @@ fn pairs(trial: Trial<'_>, rejected: &[Rejected<'_>], deadline: Instant) -> (Vec
         let Some(edited) = first.apply(trial) else { continue };
         let then = edited.trial(trial);
         let evaluation = then.framework.evaluate(then.cluster, then.pod);
-        let rejected = Rejected::of(then, &evaluation);
-        let rejected = Rejected::in_attempt(&evaluation, &rejected);
+        let rejected = RejectedNodes::of(then, &evaluation);
+        let rejected = RejectedNodes::in_attempt(&evaluation, &rejected);
         for second in singles(then, &rejected, deadline).0 {
             let is_edited = |node: &&Name| first.nodes().is_none_or(|nodes| nodes.contains(node));
             let pair = second.nodes.iter().filter(is_edited).take(PAIRED).find_map(|node| {

@@ -2,22 +2,15 @@
 
 use portolan::cache::Cluster;
 use portolan::model::{NodeSelector, PersistentVolumeClaim, Pod, VolumeBindingMode};
-use portolan::plugin::{Evaluation, Status};
 
 use crate::text::requirement;
 
 /// The plugins whose rejections depend on claims.
-const VOLUME_PLUGINS: [&str; 4] =
+pub(super) const PLUGINS: [&str; 4] =
     ["VolumeBinding", "VolumeZone", "VolumeRestrictions", "NodeVolumeLimits"];
 
-/// The state of each claim if a plugin rejects the pod or a node for its volumes.
-pub(super) fn facts(cluster: &Cluster, pod: &Pod, evaluation: &Evaluation) -> Vec<String> {
-    let nodes = evaluation.nodes.values();
-    let mut statuses = nodes.flat_map(|verdict| verdict.status.iter().chain(&verdict.further));
-    let is_of_volumes = |status: &Status| VOLUME_PLUGINS.contains(&status.plugin);
-    if !statuses.any(is_of_volumes) {
-        return Vec::new();
-    }
+/// The state of each claim.
+pub(super) fn facts(cluster: &Cluster, pod: &Pod) -> Vec<String> {
     let mut facts = Vec::new();
     for source in pod.template.volumes.iter() {
         let Some(claim) = source.claim(&pod.name) else { continue };

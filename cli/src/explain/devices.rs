@@ -31,7 +31,7 @@ const MOST_TRIED: usize = 10_000;
 pub(super) fn hide_empty_scores(evaluation: &mut Evaluation) {
     let mut scores = evaluation.nodes.values().flat_map(|verdict| &verdict.scores);
     if scores.all(|score| score.plugin != NAME || score.raw == 0) {
-        // Equal verdicts stay one.
+        // Keep equal verdicts shared.
         let mut hidden: HashMap<*const Verdict, Arc<Verdict>> = HashMap::new();
         for verdict in evaluation.nodes.values_mut() {
             if verdict.scores.iter().any(|score| score.plugin == NAME) {

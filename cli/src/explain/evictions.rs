@@ -15,7 +15,7 @@ use rayon::prelude::*;
 
 use super::changes::{Change, try_edits};
 use super::edit::{Edit, changed, without_pods};
-use super::trial::{Rejected, Trial};
+use super::trial::{RejectedNodes, Trial};
 
 /// The plugins whose rejections evictions can resolve.
 const HELPED: [&str; 6] = [
@@ -66,12 +66,12 @@ struct Candidate<'a> {
 /// deadline, those that may need the fewest victims first; `false` if some were not tried.
 pub(super) fn change(
     trial: Trial<'_>,
-    rejected: &[Rejected<'_>],
+    rejected: &[RejectedNodes<'_>],
     deadline: Instant,
 ) -> (Option<Change>, bool) {
     let helped = rejected.iter().filter(|found| found.is_only_by(&HELPED));
     let nodes = helped.flat_map(|found| found.nodes.iter().map(move |node| (*node, found)));
-    let mut nodes: Vec<(NodeInfo<'_>, &Rejected<'_>)> =
+    let mut nodes: Vec<(NodeInfo<'_>, &RejectedNodes<'_>)> =
         nodes.filter(|(node, _)| node.pod_count() > 0).collect();
     nodes.sort_by_cached_key(|(node, _)| {
         (Some(node.name()) != trial.nominated, node.pod_count(), node.name())
@@ -190,13 +190,16 @@ struct Lacking<'r> {
 
 impl Estimate {
     /// O(pods of the node × resources that it lacks), or O(resources) if the node is too small without pods.
-    fn of(trial: Trial<'_>, node: NodeInfo<'_>, rejected: &Rejected<'_>) -> Estimate {
-        let lacking = rejected.insufficient().into_iter().map(|resource| {
+    fn of(trial: Trial<'_>, node: NodeInfo<'_>, rejected: &RejectedNodes<'_>) -> Estimate {
+        let lacking = rejected.insufficient().map(|resource| {
             let requested = trial.requested(resource);
             let has = node.allocatable_of(trial.pod.template.class).amount(resource);
             let short = || requested.saturating_sub(trial.free(resource, node));
-            let amounts = || Vec::with_capacity(node.pod_count());
-            (requested <= has).then(|| Lacking { resource, short: short(), amounts: amounts() })
+            (requested <= has).then(|| Lacking {
+                resource,
+                short: short(),
+                amounts: Vec::with_capacity(node.pod_count()),
+            })
         });
         let Some(mut lacking) = lacking.collect::<Option<Vec<Lacking<'_>>>>() else {
             return Estimate::default();
@@ -331,8 +334,8 @@ mod tests {
 
     use super::*;
 
-    fn rejected_by(trial: Trial<'_>) -> Vec<Rejected<'_>> {
-        Rejected::of(trial, &trial.framework.evaluate(trial.cluster, trial.pod))
+    fn rejected_by(trial: Trial<'_>) -> Vec<RejectedNodes<'_>> {
+        RejectedNodes::of(trial, &trial.framework.evaluate(trial.cluster, trial.pod))
     }
 
     /// The proposal is the one with the lowest cost on any node, the first of several in order of the number of pods.
@@ -409,13 +412,14 @@ mod tests {
             let cost = |on: NodeInfo<'_>| {
                 let pods = dry_run.on(on).ok()?.victims;
                 let of = Victims::of(cluster, pods, Budgets::of(cluster));
-                Some((of.cost(), on.pod_count()))
+                Some((of.cost(), on.pod_count(), on.name().clone()))
             };
             let best = cluster.nodes().filter_map(cost).min().expect("some node is helped");
             let all = pods.iter().chain(terminating).cloned().collect();
             let of = Victims::of(cluster, all, Budgets::of(cluster));
             let on = cluster.node(node).expect("it exists");
-            assert_eq!((of.cost(), on.pod_count()), best, "seed {seed}");
+            let proposal = (of.cost(), on.pod_count(), node.clone());
+            assert_eq!(proposal, best, "seed {seed}");
             proposed += 1;
             free += usize::from(of.objections.is_empty());
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use portolan::plugin::Verdict;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::changes::Change;
@@ -18,7 +18,7 @@ pub(super) const VERSION: u32 = 2;
 
 /// The fields, by name. There are many nodes, so they are written without a tree of values.
 #[derive(Serialize)]
-struct Fields<'a> {
+struct Fields<'a, V> {
     changes: Vec<Value>,
     changes_complete: bool,
     fits_on: usize,
@@ -26,16 +26,14 @@ struct Fields<'a> {
     input: Value,
     message: Option<String>,
     node: Option<&'a str>,
-    /// The place of each node's verdict among the verdicts.
-    #[serde(serialize_with = "map")]
-    nodes: Vec<(&'a str, usize)>,
+    /// The index in `verdicts` of each node's verdict.
+    nodes: BTreeMap<&'a str, usize>,
     notes: Vec<&'a String>,
     pod: &'a str,
     preemption: Option<Value>,
     state: &'static str,
-    /// Each once.
-    #[serde(serialize_with = "all")]
-    verdicts: Vec<&'a Verdict>,
+    /// Each distinct verdict once.
+    verdicts: Vec<V>,
     version: u32,
     why: String,
 }
@@ -60,14 +58,6 @@ struct Score {
     plugin: &'static str,
     raw: i64,
     weighted: i64,
-}
-
-fn map<S: Serializer>(of: &[(&str, usize)], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_map(of.iter().copied())
-}
-
-fn all<S: Serializer>(of: &[&Verdict], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_seq(of.iter().map(|of| verdict(of)))
 }
 
 /// The verdicts of all plugins on a node, as they are printed.
@@ -105,11 +95,11 @@ pub(super) fn json(explained: &Explained<'_>) -> Result<String, CommandError> {
             })
         })
         .collect();
-    // Equal verdicts are one.
-    let (mut places, mut verdicts) = (BTreeMap::new(), Vec::new());
+    // Nodes with equal verdicts share one, so its address identifies it.
+    let (mut indexes, mut verdicts) = (BTreeMap::new(), Vec::new());
     let nodes = evaluation.nodes.iter().map(|(name, of)| {
-        let at = *places.entry(Arc::as_ptr(of)).or_insert_with(|| {
-            verdicts.push(&**of);
+        let at = *indexes.entry(Arc::as_ptr(of)).or_insert_with(|| {
+            verdicts.push(verdict(of));
             verdicts.len() - 1
         });
         (&**name, at)

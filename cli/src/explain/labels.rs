@@ -81,24 +81,24 @@ impl<'c> Labels<'c> {
         Labels { nodes, keys }
     }
 
-    /// Whether a node has the label. O(nodes) if some node has the key.
-    pub(super) fn has(&self, key: &str, value: &str) -> bool {
-        self.keys.contains(key) && self.nodes.iter().any(|of| of.get(key) == Some(value))
-    }
-
-    /// The values of a label, if a node has its key.
-    fn values(&self, key: &str) -> Option<BTreeSet<&'c str>> {
+    /// The values of a label, if a node has its key. O(nodes).
+    pub(super) fn values(&self, key: &str) -> Option<BTreeSet<&'c str>> {
         let values = || self.nodes.iter().filter_map(|of| of.get(key)).collect();
         self.keys.contains(key).then(values)
     }
 
     /// The labels that nodes have and that are similar to one that no node has: the key with similar values, or similar
-    /// keys with the value.
-    pub(super) fn instead_of(&self, key: &str, value: &str) -> Vec<(Name, Name)> {
-        match self.values(key) {
+    /// keys with the value. `known` has the values of the key.
+    pub(super) fn instead_of(
+        &self,
+        key: &str,
+        value: &str,
+        known: Option<&BTreeSet<&str>>,
+    ) -> Vec<(Name, Name)> {
+        match known {
             Some(values) if values.contains(value) => Vec::new(),
             Some(values) => {
-                let near = near(value, values);
+                let near = near(value, values.iter().copied());
                 near.into_iter().map(|it| (key.into(), it.into())).collect()
             }
             None => {
@@ -139,14 +139,18 @@ pub(super) fn facts(cluster: &Cluster, pod: &Pod) -> Vec<String> {
             None => format!("no node has {what}"),
         });
     };
-    let absent = pod.template.node_selector.iter().filter(|(key, it)| !labels.has(key, it));
+    let has = |key: &str, value: &str| labels.values(key).is_some_and(|it| it.contains(value));
+    let absent = pod.template.node_selector.iter().filter(|(key, it)| !has(key, it));
     absent.for_each(|(key, value)| add(format!("{key}={value}"), key, &[value]));
     let affinity = pod.template.node_affinity.as_ref();
     let required = affinity.and_then(|affinity| affinity.required.as_ref());
     let Some([term]) = required.map(|required| &*required.terms) else { return facts };
     for it in &term.match_expressions {
         let is_absent = match it.operator {
-            Operator::In => !it.values.iter().any(|value| labels.has(&it.key, value)),
+            Operator::In => {
+                let known = labels.values(&it.key).unwrap_or_default();
+                !it.values.iter().any(|value| known.contains(&**value))
+            }
             Operator::Exists => !labels.keys.contains(&*it.key),
             _ => false,
         };

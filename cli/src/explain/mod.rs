@@ -24,7 +24,7 @@ use clap::ValueEnum;
 use portolan::cache::{Config, Engine, Fork};
 use portolan::model::{Name, Pod};
 use portolan::plugin::preemption::DryRun;
-use portolan::plugin::{Cycle, CycleState, Evaluation, Nomination, Status};
+use portolan::plugin::{Cycle, CycleState, Evaluation, Nomination};
 use serde_json::{Value, json};
 
 use crate::cluster::{Contents, Loaded};
@@ -42,7 +42,7 @@ pub(crate) use export::verdict;
 pub(crate) use schedulers::Unchanging;
 use schedulers::{Schedulers, Why};
 use subject::Subject;
-use trial::{Rejected, Trial};
+use trial::{RejectedNodes, Trial};
 
 /// Show why each node rejects a pod, by how much, and which changes would help.
 ///
@@ -110,7 +110,8 @@ struct Explained<'a> {
     why: Option<Why>,
     preemption: Option<Preemption>,
     evaluation: Evaluation,
-    rejected: Vec<Rejected<'a>>,
+    /// By their statuses.
+    rejected: Vec<RejectedNodes<'a>>,
     changes: Changes,
     /// Further facts that explain the reasons.
     facts: Vec<String>,
@@ -295,17 +296,15 @@ impl Inquiry<'_> {
     fn finished(self, pod: &str, phase: &Name, loaded: &Loaded) -> Result<Report, CommandError> {
         let why = format!("has finished ({phase}): it is not scheduled again");
         let first = || format!("pod {}: {}", line(pod), line(&why));
-        let text = |form| {
-            match form {
+        let text = |form| match form {
             Form::Json => Ok(json!({ "version": export::VERSION, "pod": pod, "state": "finished",
-                "node": null, "why": why, "fits_on": 0, "nodes": {}, "verdicts": [], "groups": [], "changes": [],
-                "changes_complete": true, "preemption": null, "message": null, "notes": [],
-                "input": loaded.contents.intake.json() })
+                "node": null, "why": why, "fits_on": 0, "nodes": {}, "verdicts": [],
+                "groups": [], "changes": [], "changes_complete": true, "preemption": null,
+                "message": null, "notes": [], "input": loaded.contents.intake.json() })
             .to_string()),
             // Only nodes have rows.
             Form::Csv => export::rows([export::csv_header()]),
             Form::Table => Ok(first()),
-        }
         };
         self.report(|| vec![pod.to_owned()], text, first)
     }
@@ -355,9 +354,9 @@ impl Inquiry<'_> {
         let nominated = nominated.as_ref();
         let (cluster, pod) = (&*fork, &pod);
         let trial = Trial { framework, cluster, pod, requests, scales, only, nominated };
-        let facts = facts(trial, &evaluation, contents);
+        let rejected = RejectedNodes::of(trial, &evaluation);
+        let facts = facts(trial, &evaluation, &rejected, contents);
         devices::hide_empty_scores(&mut evaluation);
-        let rejected = Rejected::of(trial, &evaluation);
         let fits = evaluation.nodes.values().any(|verdict| verdict.status.is_none());
         let changes = match fits || evaluation.failed.is_some() {
             true => Changes::default(),
@@ -368,7 +367,7 @@ impl Inquiry<'_> {
             .map(|why| refusal(&why))
             .or_else(|| names_node.then(|| creation::unbound_claim(pod, &fork)).flatten());
         let mut notes = [&*contents.notes, &*schedulers.notes].concat();
-        let lacks = rejected.iter().any(|of| !of.insufficient().is_empty());
+        let lacks = rejected.iter().any(|of| of.insufficient().next().is_some());
         if !fits && lacks && requests.is_none() {
             notes.push(NO_REQUESTS.to_owned());
         }
@@ -397,13 +396,25 @@ impl Inquiry<'_> {
 }
 
 /// Further facts that explain the reasons.
-fn facts(trial: Trial<'_>, evaluation: &Evaluation, contents: &Contents) -> Vec<String> {
+fn facts(
+    trial: Trial<'_>,
+    evaluation: &Evaluation,
+    rejected: &[RejectedNodes<'_>],
+    contents: &Contents,
+) -> Vec<String> {
     let Trial { cluster, pod, .. } = trial;
-    let mut facts = match is_rejected_for_labels(evaluation) {
-        true => labels::facts(cluster, pod),
-        false => Vec::new(),
+    let is_rejected_by = |plugins: &[&str]| {
+        let mut statuses = rejected.iter().flat_map(|it| &it.statuses);
+        statuses.any(|status| plugins.contains(&status.plugin))
     };
-    facts.extend(claims::facts(cluster, pod, evaluation));
+    let mut facts = Vec::new();
+    // Nodes that PreFilter excludes have a status without a plugin.
+    if is_rejected_by(&["NodeAffinity", ""]) {
+        facts.extend(labels::facts(cluster, pod));
+    }
+    if is_rejected_by(&claims::PLUGINS) {
+        facts.extend(claims::facts(cluster, pod));
+    }
     facts.extend(devices::facts(trial, evaluation, contents.devices()));
     if !pod.template.scheduling_gates.is_empty() {
         facts.push(format!("scheduling gates: {}", pod.template.scheduling_gates.join(", ")));
@@ -425,13 +436,6 @@ fn take_out(
         has_started: has_started(&pod.uid),
         is_deleting: found.deletion_time.is_some(),
     }))
-}
-
-/// Whether a node is rejected for its labels. Nodes that PreFilter excludes have a status without a plugin.
-fn is_rejected_for_labels(evaluation: &Evaluation) -> bool {
-    let verdicts = evaluation.nodes.values();
-    let mut statuses = verdicts.flat_map(|verdict| verdict.status.iter().chain(&verdict.further));
-    statuses.any(|status: &Status| matches!(status.plugin, "NodeAffinity" | ""))
 }
 
 /// The victims on the node that preemption has chosen.

@@ -17,6 +17,9 @@ use crate::output::cell;
 use crate::table::{plain, row};
 use crate::text::{count, first_names, line};
 
+/// The version of the JSON output: it increases when a field changes its meaning or is removed.
+const VERSION: u32 = 1;
+
 /// Why pods are pending, or on how many nodes each of them fits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Cause {
@@ -185,7 +188,7 @@ fn json(groups: &[Group], notes: &[String], intake: &Intake) -> Value {
         })
     });
     json!({
-        "version": export::VERSION,
+        "version": VERSION,
         "pending": groups.iter().map(|group| group.pods.len()).sum::<usize>(),
         "groups": each.collect::<Vec<_>>(),
         "notes": notes,

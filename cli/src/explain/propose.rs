@@ -8,10 +8,10 @@ use portolan::model::{
 
 use super::edit::{Edit, Spread};
 use super::labels::{self, Labels};
-use super::trial::{Rejected, Trial};
+use super::trial::{RejectedNodes, Trial};
 
 /// The edits that may help, those of nodes for all nodes that they may help. O(nodes).
-pub(super) fn edits(trial: Trial<'_>, rejected: &[Rejected<'_>]) -> Vec<Edit> {
+pub(super) fn edits(trial: Trial<'_>, rejected: &[RejectedNodes<'_>]) -> Vec<Edit> {
     let plugins: BTreeSet<&str> =
         rejected.iter().flat_map(|found| &found.statuses).map(|status| status.plugin).collect();
     let is_rejected_by = |plugin: &str| plugins.contains(plugin);
@@ -37,8 +37,8 @@ pub(super) fn edits(trial: Trial<'_>, rejected: &[Rejected<'_>]) -> Vec<Edit> {
     edits
 }
 
-/// The nodes, by name.
-fn objects<'a>(rejected: &[Rejected<'a>]) -> Vec<&'a Node> {
+/// The objects of the rejecting nodes, sorted by name.
+fn objects<'a>(rejected: &[RejectedNodes<'a>]) -> Vec<&'a Node> {
     let nodes = rejected.iter().flat_map(|found| &found.nodes).filter_map(|node| node.node());
     let mut nodes: Vec<&Node> = nodes.map(|node| &**node).collect();
     nodes.sort_by(|one, other| one.name.cmp(&other.name));
@@ -107,7 +107,8 @@ fn node_affinity(trial: Trial<'_>, nodes: &[&Node], edits: &mut Vec<Edit>) {
     let selected = &trial.pod.template.node_selector;
     for (key, value) in selected.iter() {
         let from = (Name::from(key), Name::from(value));
-        let similar = of_cluster.instead_of(key, value).into_iter();
+        let known = of_cluster.values(key);
+        let similar = of_cluster.instead_of(key, value, known.as_ref()).into_iter();
         edits.extend(similar.map(|to| Edit::Select { from: from.clone(), to: Some(to) }));
         edits.push(Edit::Select { from, to: None });
         label(key, value, nodes, edits);
@@ -136,11 +137,13 @@ fn node_affinity(trial: Trial<'_>, nodes: &[&Node], edits: &mut Vec<Edit>) {
 
 /// An expression with values that nodes have, in place of similar ones that none has.
 fn instead(from: &Requirement, of_cluster: &Labels<'_>) -> Option<Edit> {
-    let is_met = |value: &Name| of_cluster.has(&from.key, value);
+    let known = of_cluster.values(&from.key);
+    let is_met = |value: &Name| known.as_ref().is_some_and(|known| known.contains(&**value));
     if from.operator != Operator::In || from.values.iter().any(is_met) {
         return None;
     }
-    let values = from.values.iter().map(|value| of_cluster.instead_of(&from.key, value));
+    let instead_of = |value| of_cluster.instead_of(&from.key, value, known.as_ref());
+    let values = from.values.iter().map(|value| instead_of(value));
     let (keys, values): (BTreeSet<Name>, BTreeSet<Name>) = values.flatten().unzip();
     let [key] = &keys.into_iter().collect::<Vec<_>>()[..] else { return None };
     let to = Requirement::new(key.clone(), Operator::In, values);

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::edit;
 use super::schedulers::Cause;
-use super::trial::Rejected;
+use super::trial::RejectedNodes;
 use super::{Explained, INSUFFICIENT, Placed, Preemption};
 use crate::table::{plain, row};
 use crate::text::{Rounding, amounts, count, first_names, line};
@@ -59,7 +59,7 @@ pub(super) fn shortfall<'r>(
 /// The nodes that a plugin rejects for a reason.
 #[derive(Default)]
 pub(super) struct Group<'e> {
-    /// By name.
+    /// Sorted by name.
     pub(super) nodes: Vec<NodeInfo<'e>>,
     /// The number of nodes that no other plugin rejects.
     pub(super) alone: usize,
@@ -67,10 +67,10 @@ pub(super) struct Group<'e> {
 
 /// The nodes by reason, plugin and code. A node is in the groups of all plugins that reject it.
 pub(super) fn by_reason<'e>(
-    rejected: &'e [Rejected<'_>],
+    rejected: &'e [RejectedNodes<'_>],
 ) -> BTreeMap<(&'e str, &'static str, &'static str), Group<'e>> {
     let mut groups: BTreeMap<_, Group<'_>> = BTreeMap::new();
-    for Rejected { statuses, nodes } in rejected {
+    for RejectedNodes { statuses, nodes } in rejected {
         for status in statuses {
             for reason in &status.reasons {
                 let key = (&**reason, status.plugin, status.code.as_str());

@@ -11,7 +11,7 @@ use portolan::plugin::Status;
 use super::INSUFFICIENT;
 use super::changes::{Change, try_edits};
 use super::edit::Edit;
-use super::trial::{Rejected, Trial};
+use super::trial::{RejectedNodes, Trial};
 use crate::text::{Rounding, amounts};
 
 /// Maximum number of sets of resources for which reductions are tried. The sets that most nodes lack come first.
@@ -139,13 +139,13 @@ struct Shortfall {
 
 /// For each set of resources that nodes lack, and that keep them from the pod alone: the smallest
 /// reduction that makes the pod fit on one of them, and one that makes it fit on half of them.
-pub(super) fn changes(trial: Trial<'_>, rejected: &[Rejected<'_>]) -> Vec<Change> {
+pub(super) fn changes(trial: Trial<'_>, rejected: &[RejectedNodes<'_>]) -> Vec<Change> {
     let Some(requests) = trial.requests else { return Vec::new() };
     let mut changes = Vec::new();
     let mut sets: Vec<_> = shortfalls(trial, rejected).into_iter().collect();
     sets.sort_by_key(|(_, nodes)| std::cmp::Reverse(nodes.len()));
     for (names, mut short) in sets.into_iter().take(SETS) {
-        short.sort_by(|a, b| a.relative.total_cmp(&b.relative));
+        short.sort_by(|a, b| a.relative.total_cmp(&b.relative).then_with(|| a.by.cmp(&b.by)));
         let mut best = 0;
         for first in [1, short.len().div_ceil(2)] {
             let Some(by) = largest(&short[..first]) else { continue };
@@ -166,10 +166,10 @@ pub(super) fn changes(trial: Trial<'_>, rejected: &[Rejected<'_>]) -> Vec<Change
 /// The shortfalls of nodes that only lack resources, by the names of these.
 fn shortfalls<'r>(
     trial: Trial<'_>,
-    rejected: &'r [Rejected<'_>],
+    rejected: &'r [RejectedNodes<'_>],
 ) -> BTreeMap<Vec<&'r str>, Vec<Shortfall>> {
     let mut all: BTreeMap<Vec<&str>, Vec<Shortfall>> = BTreeMap::new();
-    for Rejected { statuses, nodes } in rejected {
+    for RejectedNodes { statuses, nodes } in rejected {
         let [Status { plugin: "NodeResourcesFit", reasons, .. }] = &statuses[..] else { continue };
         let names = reasons.iter().map(|reason| reason.strip_prefix(INSUFFICIENT));
         let Some(names) = names.collect::<Option<Vec<&str>>>() else { continue };

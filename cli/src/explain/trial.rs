@@ -30,25 +30,25 @@ pub(super) struct Trial<'a> {
 
 /// Nodes that the same plugins reject for the same reasons.
 #[derive(Clone)]
-pub(super) struct Rejected<'a> {
+pub(super) struct RejectedNodes<'a> {
     /// The statuses of these plugins; not empty.
     pub(super) statuses: Vec<Status>,
-    /// By name.
+    /// Sorted by name.
     pub(super) nodes: Vec<NodeInfo<'a>>,
 }
 
-impl<'a> Rejected<'a> {
-    /// The nodes that reject the pod. O(nodes).
-    pub(super) fn of(trial: Trial<'a>, evaluation: &Evaluation) -> Vec<Rejected<'a>> {
-        let mut all: Vec<Rejected<'a>> = Vec::new();
-        // Equal verdicts are one.
+impl<'a> RejectedNodes<'a> {
+    /// The nodes that reject the pod. O(nodes × log nodes).
+    pub(super) fn of(trial: Trial<'a>, evaluation: &Evaluation) -> Vec<RejectedNodes<'a>> {
+        let mut all: Vec<RejectedNodes<'a>> = Vec::new();
+        // Nodes with equal verdicts share one, so its address identifies it.
         let mut known: BTreeMap<*const Verdict, usize> = BTreeMap::new();
         for (name, verdict) in &evaluation.nodes {
             let node = trial.cluster.node(name).filter(|node| trial.is_meant(node));
             let Some(node) = node.filter(|_| verdict.status.is_some()) else { continue };
             let at = *known.entry(Arc::as_ptr(verdict)).or_insert_with(|| {
                 let statuses = verdict.status.iter().chain(&verdict.further).cloned().collect();
-                all.push(Rejected { statuses, nodes: Vec::new() });
+                all.push(RejectedNodes { statuses, nodes: Vec::new() });
                 all.len() - 1
             });
             all[at].nodes.push(node);
@@ -59,14 +59,14 @@ impl<'a> Rejected<'a> {
     /// The same with the statuses of a scheduling attempt, which asks no filter after a rejection by PreFilter.
     pub(super) fn in_attempt<'r>(
         evaluation: &Evaluation,
-        all: &'r [Rejected<'a>],
-    ) -> Cow<'r, [Rejected<'a>]> {
+        all: &'r [RejectedNodes<'a>],
+    ) -> Cow<'r, [RejectedNodes<'a>]> {
         match evaluation.rejected.as_ref().and_then(|fit| fit.pre_filter.as_ref()) {
             None => all.into(),
             Some(_) => {
-                let first = |it: &Rejected<'a>| Rejected {
-                    statuses: it.statuses[..1].to_vec(),
-                    ..it.clone()
+                let first = |it: &RejectedNodes<'a>| RejectedNodes {
+                    statuses: vec![it.statuses[0].clone()],
+                    nodes: it.nodes.clone(),
                 };
                 all.iter().map(first).collect()
             }
@@ -74,9 +74,9 @@ impl<'a> Rejected<'a> {
     }
 
     /// The resources of which the nodes have too little.
-    pub(super) fn insufficient(&self) -> Vec<&str> {
+    pub(super) fn insufficient(&self) -> impl Iterator<Item = &str> {
         let reasons = self.statuses.iter().flat_map(|status| &status.reasons);
-        reasons.filter_map(|reason| reason.strip_prefix(INSUFFICIENT)).collect()
+        reasons.filter_map(|reason| reason.strip_prefix(INSUFFICIENT))
     }
 
     /// Whether only these plugins reject the nodes.

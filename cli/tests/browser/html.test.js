@@ -187,6 +187,12 @@ test('a change shows the nodes before and after it', async () => {
       other.dispatchEvent(new PointerEvent('pointermove', { clientX: x + 5, clientY: y + 5 }));
       map.dispatchEvent(new KeyboardEvent('keydown', { key: '0' }));
     });
+    await before.evaluate(async (map) => {
+      const press = (key) => map.dispatchEvent(new KeyboardEvent('keydown', { key }));
+      press('+');
+      await new Promise(requestAnimationFrame);
+      press('0');
+    });
     await before.hover({ position: { x: 41, y: 60 } });
     await until(shown, ([, right]) => right === pointed[1], 'both show all nodes again');
     await after.click({ position: { x: 40, y: 60 } });
