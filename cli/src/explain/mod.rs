@@ -134,9 +134,6 @@ struct Preemption {
     violations: usize,
 }
 
-/// Only of pods without a node, the requests of the containers are known.
-const NO_REQUESTS: &str = "lower requests are not tried for a placed pod";
-
 /// The prefix of reasons for an insufficient resource.
 const INSUFFICIENT: &str = "Insufficient ";
 
@@ -366,11 +363,7 @@ impl Inquiry<'_> {
         let never_runs = refused
             .map(|why| refusal(&why))
             .or_else(|| names_node.then(|| creation::unbound_claim(pod, &fork)).flatten());
-        let mut notes = [&*contents.notes, &*schedulers.notes].concat();
-        let lacks = rejected.iter().any(|of| of.insufficient().next().is_some());
-        if !fits && lacks && requests.is_none() {
-            notes.push(NO_REQUESTS.to_owned());
-        }
+        let notes = [&*contents.notes, &*schedulers.notes].concat();
         let intake = &contents.intake;
         let explained = Explained {
             trial,
@@ -418,6 +411,12 @@ fn facts(
     facts.extend(devices::facts(trial, evaluation, contents.devices()));
     if !pod.template.scheduling_gates.is_empty() {
         facts.push(format!("scheduling gates: {}", pod.template.scheduling_gates.join(", ")));
+    }
+    let lacks = rejected.iter().any(|of| of.insufficient().next().is_some());
+    let rejecting: usize = rejected.iter().map(|of| of.nodes.len()).sum();
+    // Only of pods without a node, the requests of the containers are known.
+    if lacks && rejecting == evaluation.nodes.len() && trial.requests.is_none() {
+        facts.push("lower requests are not tried for a placed pod".to_owned());
     }
     facts
 }
