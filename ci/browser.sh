@@ -30,7 +30,7 @@ export CHROMIUM
 
 target=$(mkdir -p "${CARGO_TARGET_DIR:-target}" && cd "${CARGO_TARGET_DIR:-target}" && pwd)
 if [ -z "${PORTOLAN:-}" ]; then
-    cargo build --quiet -p portolan-cli
+    cargo build --quiet -p portolan-cli --features cluster
     PORTOLAN=$target/debug/portolan
 fi
 PORTOLAN=$(realpath "$PORTOLAN")

@@ -15,10 +15,18 @@ use super::processes;
 use super::results::{compare, note_of_short_runs, ratios, table};
 use super::workloads::Shape;
 
+/// Columns of the table.
+const COLUMNS: &str = "\
+Columns:
+  cycles/s; min, median, max   measured pods per second of wall time, placed or not; over the runs of --repeat
+  p50 µs, p99 µs, max µs       time of a cycle; in batches, that of a batch divided by its pods; for gangs, that of a group
+  failed                       pods that were not placed; for nofit-*, attempts
+  conflicts                    decisions that no longer held at the commit and were made again
+  overcommitted                nodes with more requests than allocatable; anything but 0 is a bug";
+
 /// Measure scheduling cycles: snapshot, filter, score, assume, reserve, permit.
-///
-/// docs/benchmarks.md defines the columns and the lines below the table.
 #[derive(clap::Args)]
+#[command(after_long_help = COLUMNS)]
 pub(crate) struct Arguments {
     /// Shapes of the measured pods, separated by commas; each is measured on its own
     /// cluster.

@@ -106,11 +106,15 @@ impl Removed {
 /// Returns whether two nodes of one name are equal: their objects, and their pods in any order. O(pods × log pods),
 /// or O(1) if the versions share the node.
 fn is_equal(one: NodeInfo<'_>, other: NodeInfo<'_>) -> bool {
-    let is_same_object = std::ptr::eq(one.identity(), other.identity())
-        || (one.kubelet_node() == other.kubelet_node()
-            && one.nm_node() == other.nm_node()
-            && one.custom_node_resource() == other.custom_node_resource());
+    let is_same_object =
+        std::ptr::eq(one.identity(), other.identity()) || has_equal_objects(one, other);
     is_same_object && (std::ptr::eq(one.lane(), other.lane()) || has_equal_pods(one, other))
+}
+
+fn has_equal_objects(one: NodeInfo<'_>, other: NodeInfo<'_>) -> bool {
+    one.kubelet_node() == other.kubelet_node()
+        && one.nm_node() == other.nm_node()
+        && one.custom_node_resource() == other.custom_node_resource()
 }
 
 fn has_equal_pods(one: NodeInfo<'_>, other: NodeInfo<'_>) -> bool {
@@ -120,9 +124,33 @@ fn has_equal_pods(one: NodeInfo<'_>, other: NodeInfo<'_>) -> bool {
         pods
     }
     let is_equal = |((_, one), (_, other)): (&(Uid, PodInfo<'_>), &(Uid, PodInfo<'_>))| {
-        one.is_assumed() == other.is_assumed() && one.to_pod() == other.to_pod()
+        is_equal_pod(*one, *other)
     };
     one.pod_count() == other.pod_count() && sorted(one).iter().zip(&sorted(other)).all(is_equal)
+}
+
+fn is_equal_pod(one: PodInfo<'_>, other: PodInfo<'_>) -> bool {
+    one.is_assumed() == other.is_assumed() && one.to_pod() == other.to_pod()
+}
+
+impl NodeInfo<'_> {
+    /// Returns whether decisions cannot tell two nodes of one name apart: their objects and pods are equal, and so are the
+    /// order of the pods and the sizes of the images. O(pods + images), or O(1) if the versions share the node.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_like(self, other: NodeInfo<'_>) -> bool {
+        let has_equal_sizes = || {
+            let sizes = self.images().map(|(name, image)| (name, image.size));
+            sizes.eq(other.images().map(|(name, image)| (name, image.size)))
+        };
+        let is_same_object = std::ptr::eq(self.identity(), other.identity())
+            || (has_equal_objects(self, other) && has_equal_sizes());
+        let has_same_pods = || {
+            self.pod_count() == other.pod_count()
+                && self.pods().zip(other.pods()).all(|(one, other)| is_equal_pod(one, other))
+        };
+        is_same_object && (std::ptr::eq(self.lane(), other.lane()) || has_same_pods())
+    }
 }
 
 impl Cluster {

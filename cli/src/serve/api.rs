@@ -116,12 +116,15 @@ impl App {
     /// Shows a newer reading to all further questions.
     pub(super) fn show(&self, reading: Reading, input: Option<Input>) {
         let generation = reading.generation;
-        self.history.push(reading.clone());
+        let whole = self.history.push(reading.clone());
         let mut shown = self.current.write().unwrap_or_else(PoisonError::into_inner);
         let replaced = std::mem::replace(&mut *shown, (Arc::new(View::of(reading)), input));
         drop(shown);
         drop(replaced);
         self.generation.send_replace(generation);
+        if let Some(whole) = whole {
+            self.history.compact(&whole);
+        }
     }
 
     /// Shows why the newest reading may not be the state of the source, or that it is.

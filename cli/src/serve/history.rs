@@ -223,8 +223,8 @@ impl History {
     }
 
     /// Adds a newer reading. The cost is proportional to the difference from the last one, and to the numbers of nodes,
-    /// of objects other than pods, and of facts; once in a row of steps, also to the number of pods.
-    pub(super) fn push(&self, reading: Reading) {
+    /// of objects other than pods, and of facts. Returns the last one if it is to be compacted.
+    pub(super) fn push(&self, reading: Reading) -> Option<Reading> {
         let last = self.lock().newest();
         let (changed, steps) = match &last {
             Some(last) => (
@@ -242,19 +242,18 @@ impl History {
         let excess = readings.take_oldest(excess);
         drop(readings);
         drop(excess);
-        if let (None, Some(last)) = (replaced, last) {
-            self.compact(&last);
-        }
         self.expire(Timestamp::now());
+        last.filter(|_| replaced.is_none())
     }
 
-    /// Holds a reading as the steps from an empty state if they rebuild it. O(cluster).
-    fn compact(&self, reading: &Reading) {
+    /// Holds a reading that is not the newest one as the steps from an empty state if they rebuild it. O(cluster).
+    pub(super) fn compact(&self, reading: &Reading) {
         let state = reading.state();
         let empty = state.empty();
         let Some(steps) = Steps::between(&empty, &state) else { return };
         let mut readings = self.lock();
-        let found = readings.find(reading.generation);
+        let older = readings.held.len() - 1;
+        let found = readings.find(reading.generation).filter(|at| *at < older);
         let replaced = found
             .and_then(|at| readings.held.get_mut(at))
             .map(|held| std::mem::replace(&mut held.state, Stored::FromEmpty(empty, steps.into())));
@@ -272,7 +271,8 @@ impl History {
         let is_old = |next: &&Held| next.reading.taken < first;
         let old = readings.held.iter().skip(1).take_while(is_old).count();
         let old = readings.take_oldest(old);
-        readings.opened.retain(|view| view.reading.taken >= first);
+        let first = readings.held.front().map_or(0, |held| held.reading.generation);
+        readings.opened.retain(|view| view.reading.generation >= first);
         drop(readings);
         drop(old);
     }
@@ -368,7 +368,7 @@ impl History {
 #[cfg(test)]
 mod tests {
     use portolan::cache::{NodeInfo, PodInfo};
-    use portolan::model::{LabelSelector, Node, ObjectKind, Pod, Uid, node, pod};
+    use portolan::model::{Image, LabelSelector, Node, ObjectKind, Pod, Uid, node, pod};
     use portolan_dra::Devices;
     use portolan_k8s::PodFacts;
     use portolan_testkit::random::Random;
@@ -472,7 +472,7 @@ mod tests {
                 let mut known = PodFacts::default();
                 facts.iter().for_each(|these| known.merge(these.clone()));
                 let input = input_with(&nodes, &pods, known);
-                history.push(read(generation as u64, &mut readings, input));
+                push(&history, read(generation as u64, &mut readings, input));
                 readings.reclaim();
             }
             let held = (bytes_of_thread() - before) / number as i64;
@@ -492,7 +492,7 @@ mod tests {
             read(generation, &mut readings, input)
         };
         let history = History::new(next(1, &pods), Some(LIFETIME));
-        history.push(next(2, &[]));
+        push(&history, next(2, &[]));
         let first = history.lock().held.pop_front().expect("a reading");
         assert!(matches!(first.state, Stored::FromEmpty(..)), "it is rebuilt exactly");
         let before = bytes_of_thread();
@@ -500,6 +500,34 @@ mod tests {
         let held = (before - bytes_of_thread()) / pods.len() as i64;
         println!("{held} bytes a pod");
         assert!(held < OF_POD, "{held} bytes a pod");
+    }
+
+    #[test]
+    fn a_reading_whose_image_sizes_depend_on_older_ones_stays_in_memory() {
+        fn with_sizes(sizes: [i64; 2]) -> Vec<Node> {
+            let nodes = nodes().into_iter().zip(sizes);
+            let with_image = |(mut node, size): (Node, i64)| {
+                node.images = Box::new([Image { names: Box::new(["image".into()]), size }]);
+                node
+            };
+            nodes.map(with_image).collect()
+        }
+        // An engine keeps the size that it learned first while any node has the image.
+        for (after, stays) in [([1, 2], false), ([2, 2], true)] {
+            let mut readings = cluster::Readings::watched();
+            let mut next = |generation, sizes, pods: &[Pod]| {
+                read(generation, &mut readings, input(&with_sizes(sizes), pods))
+            };
+            next(1, [1, 2], &pods()[..2]);
+            let history = History::new(next(1, after, &pods()[..1]), Some(LIFETIME));
+            push(&history, next(2, after, &[]));
+            let held = &history.lock().held[0];
+            assert_eq!(matches!(held.state, Stored::State(_)), stays, "{after:?}");
+        }
+    }
+
+    fn push(history: &History, reading: Reading) {
+        history.push(reading).iter().for_each(|whole| history.compact(whole));
     }
 
     /// All that a reading of a plain cluster has, in the orders on which decisions depend.
@@ -555,7 +583,7 @@ mod tests {
             for generation in 2..=30 {
                 let reading = next(generation, &mut random);
                 taken.push(reading.clone());
-                history.push(reading);
+                push(&history, reading);
             }
             for held in &history.lock().held {
                 match held.state {
@@ -591,7 +619,7 @@ mod tests {
         };
         let history = History::new(next(1), Some(LIFETIME));
         let last = 2 * MOST_IN_A_ROW + 10;
-        (2..=last).for_each(|generation| history.push(next(generation)));
+        (2..=last).for_each(|generation| push(&history, next(generation)));
         let row = MOST_IN_A_ROW as u64 + 1;
         assert_eq!(whole(&history), [1, 1 + row, 1 + 2 * row, last as u64]);
         let mut held = history.lock();
@@ -606,7 +634,7 @@ mod tests {
         let history = History::new(read(1, &mut readings, input(&nodes, &pods)), Some(LIFETIME));
         for generation in 2..=26 {
             pods.iter_mut().for_each(|pod| pod.resource_version += 1);
-            history.push(read(generation, &mut readings, input(&nodes, &pods)));
+            push(&history, read(generation, &mut readings, input(&nodes, &pods)));
         }
         let steps = FEW_STEPS + PODS * STEPS_PER_POD;
         assert_eq!(whole(&history), [1, 2 + (steps / PODS) as u64, 26]);
@@ -643,7 +671,7 @@ mod tests {
             let reading = read(at as u64 + 1, &mut readings, input(nodes, pods));
             taken.push(contents(&reading));
             match &history {
-                Some(history) => history.push(reading),
+                Some(history) => push(history, reading),
                 None => history = Some(History::new(reading, Some(LIFETIME))),
             }
         }
@@ -653,6 +681,24 @@ mod tests {
             let view = history.view(at as u64 + 1).ok().expect("held");
             assert_eq!(contents(&view.reading), *taken, "reading {}", at + 1);
         }
+    }
+
+    #[test]
+    fn the_order_of_pods_is_kept_if_a_reading_was_lost() {
+        let pods: Vec<Pod> = (0..3).map(|pod| one_pod(pod, 0)).collect();
+        let nodes = &nodes()[..1];
+        let mut readings = cluster::Readings::watched();
+        let mut next =
+            |generation, pods: &[Pod]| read(generation, &mut readings, input(nodes, pods));
+        let first = next(1, &pods);
+        let history = History::new(first.clone(), Some(LIFETIME));
+        next(2, &pods[1..]);
+        let taken = next(2, &pods);
+        push(&history, taken.clone());
+        push(&history, next(3, &[]));
+        let rebuilt = history.view(2).ok().expect("held");
+        assert_eq!(contents(&rebuilt.reading), contents(&taken));
+        assert_ne!(contents(&taken), contents(&first), "the pods are in another order");
     }
 
     #[test]
@@ -668,8 +714,8 @@ mod tests {
         let mut next =
             |generation, objects: &[Value]| read(generation, &mut readings, json_input(objects));
         let history = History::new(next(1, std::slice::from_ref(&node)), Some(LIFETIME));
-        history.push(next(2, &[node.clone(), slice("a")]));
-        history.push(next(3, &[node.clone(), slice("a"), slice("b")]));
+        push(&history, next(2, &[node.clone(), slice("a")]));
+        push(&history, next(3, &[node.clone(), slice("a"), slice("b")]));
         let view = history.view(2).ok().expect("held");
         assert_eq!(
             view.reading.cluster().store::<Devices>().map(|it| it.slices().iter().count()),
@@ -682,7 +728,7 @@ mod tests {
         let nodes = &nodes()[..1];
         let mut readings = cluster::Readings::default();
         let history = History::new(read(1, &mut readings, input(nodes, &[])), Some(LIFETIME));
-        history.push(read(2, &mut readings, input(&[], &[])));
+        push(&history, read(2, &mut readings, input(&[], &[])));
         let second = history.lock().held[1].reading.taken;
         history.expire(second + LIFETIME);
         assert!(history.view(1).is_ok(), "it was current an hour ago");
@@ -725,7 +771,7 @@ mod tests {
         let history = History::new(next(1), Some(LIFETIME));
         let later = Timestamp::now() + 2 * LIFETIME;
         for generation in 2..=6 {
-            history.push(next(generation));
+            push(&history, next(generation));
         }
         let taken = history.lock().take_oldest(3);
         assert!(taken.is_empty(), "the second to fifth reading are made from the first");
@@ -739,7 +785,7 @@ mod tests {
         history.expire(later);
         assert_eq!(history.lock().held.len(), 1, "the newest one stays");
         for generation in 7..=9 {
-            history.push(next(generation));
+            push(&history, next(generation));
         }
         assert_eq!([5, 6, 7, 8, 9].map(pods_of), [None, Some(34), Some(33), Some(32), Some(31)]);
     }
@@ -750,7 +796,7 @@ mod tests {
         let mut readings = cluster::Readings::default();
         let history = History::new(read(1, &mut readings, input(&nodes, &pods)), Some(LIFETIME));
         pods.pop();
-        history.push(read(2, &mut readings, input(&nodes, &pods)));
+        push(&history, read(2, &mut readings, input(&nodes, &pods)));
         assert!(history.view(1).is_ok());
         history.expire(Timestamp::now() + 2 * LIFETIME);
         let gone = history.view(1).err().expect("dropped").to_string();

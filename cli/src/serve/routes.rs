@@ -63,7 +63,12 @@ fn readings() -> Vec<Route> {
         at(
             "/api/v1/audit",
             get(audit),
-            get_of("The findings of an audit of the newest reading", "Audit"),
+            vec![
+                Operation::get("The findings of an audit of the newest reading")
+                    .described("Sessions and older readings are refused: their objects are not held.")
+                    .with(&OF_VIEW)
+                    .json("Audit"),
+            ],
         ),
         at(
             "/api/v1/generations",

@@ -2,9 +2,9 @@
 //! from them when it is read. Pods are held as bytes, because a cluster has many.
 //!
 //! Decisions depend on the order of nodes and of the pods on a node, so a version is rebuilt by an engine, in the order in
-//! which a relist changes it. Steps are used only if they have rebuilt the version once; nodes, pods, their orders, other
-//! objects and devices are then compared. Steps do not contain Gödel's stores and assumed pods: such versions stay in
-//! memory.
+//! which a relist changes it. Steps are used only if they have rebuilt the version once; nodes, pods, their orders, the
+//! sizes of images, other objects and devices are then compared. Steps do not contain Gödel's stores and assumed pods:
+//! such versions stay in memory.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -122,9 +122,8 @@ impl OfVersion {
         }
         let names = differing(before, after);
         let steps = OfVersion::of(before, after, &names)?;
-        let is_rebuilt = Engine::at(before, Config::default()).with_writer(|writer| {
-            steps.apply(writer).is_ok() && is_equal(writer.cluster(), after, &names)
-        });
+        let is_rebuilt = Engine::at(before, Config::default())
+            .with_writer(|writer| steps.apply(writer).is_ok() && is_equal(writer.cluster(), after));
         is_rebuilt.is_ok_and(|it| it).then_some(steps)
     }
 
@@ -334,13 +333,15 @@ fn of_ghosts(cluster: &Cluster) -> BTreeMap<&Name, Vec<PodInfo<'_>>> {
     by
 }
 
-/// The names of the nodes that may differ, whether they exist or not.
+/// The names of the nodes that may differ, whether they exist or not. O(nodes + changed pods).
 fn differing(before: &Cluster, after: &Cluster) -> BTreeSet<Name> {
     let mut names: BTreeSet<Name> = BTreeSet::new();
-    for version in [before, after] {
+    for (version, other) in [(before, after), (after, before)] {
         names.extend(of_ghosts(version).into_keys().cloned());
+        let differs =
+            |node: &NodeInfo<'_>| other.node(node.name()).is_none_or(|other| !node.is_like(other));
+        names.extend(version.nodes().filter(differs).map(|node| node.name().clone()));
     }
-    names.extend(after.diff(before).into_iter().map(|change| change.name));
     names
 }
 
@@ -396,21 +397,22 @@ fn devices_between(before: &Cluster, after: &Cluster) -> Option<Vec<DeviceEvent>
     }
 }
 
-/// Whether a rebuilt version is the real one. Only the nodes with these names can differ in their pods.
-fn is_equal(rebuilt: &Cluster, real: &Cluster, names: &BTreeSet<Name>) -> bool {
-    let counts = |of: &Cluster| (of.node_count(), of.pod_count(), of.assumed_count());
-    let of_ghosts = [of_ghosts(rebuilt), of_ghosts(real)];
-    let has_same_pods = |name: &Name| {
-        let (rebuilt, real) = (on(name, rebuilt, &of_ghosts[0]), on(name, real, &of_ghosts[1]));
-        let is_same = |(one, other): (&PodInfo<'_>, &PodInfo<'_>)| {
-            is_revision(one, other) && has_same_object(one, other)
-        };
-        rebuilt.len() == real.len() && rebuilt.iter().zip(&real).all(is_same)
+/// Whether a rebuilt version is the real one. O(nodes + changed pods).
+fn is_equal(rebuilt: &Cluster, real: &Cluster) -> bool {
+    let counts = |of: &Cluster| [of.len(), of.node_count(), of.pod_count(), of.assumed_count()];
+    let is_same_node = |(one, other): (NodeInfo<'_>, NodeInfo<'_>)| {
+        one.name() == other.name() && one.is_like(other)
+    };
+    let ghosts = |of| of_ghosts(of).into_values().flatten();
+    let is_same_pod = |(one, other): (PodInfo<'_>, PodInfo<'_>)| {
+        one.node().name() == other.node().name()
+            && is_revision(&one, &other)
+            && has_same_object(&one, &other)
     };
     counts(rebuilt) == counts(real)
-        && real.diff(rebuilt).is_empty()
-        && names.iter().all(has_same_pods)
-        && real.nodes().map(|node| node.name()).eq(rebuilt.nodes().map(|node| node.name()))
+        && rebuilt.nodes().zip(real.nodes()).all(is_same_node)
+        && ghosts(rebuilt).count() == ghosts(real).count()
+        && ghosts(rebuilt).zip(ghosts(real)).all(is_same_pod)
         && objects_between(rebuilt, real) == (vec![], vec![])
         && devices_between(rebuilt, real).is_some_and(|events| events.is_empty())
 }
