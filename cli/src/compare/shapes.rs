@@ -28,7 +28,7 @@ pub(super) struct Shape {
     pod: Pod,
     /// The requests, such as `cpu 2, memory 4Gi`.
     pub(super) name: String,
-    /// The number of pods of this shape and of those that it represents.
+    /// The number of pods of this shape.
     pub(super) pods: usize,
 }
 

@@ -257,7 +257,8 @@ fn is_victim(trial: Trial<'_>, own: Option<&Scaled>, template: &Template) -> boo
     !(stays || is_sibling)
 }
 
-fn stays(template: &Template) -> Option<Stays> {
+/// Why `kubectl drain` would not evict such a pod.
+pub(super) fn stays(template: &Template) -> Option<Stays> {
     drain::stays(template, DrainOptions::default())
 }
 

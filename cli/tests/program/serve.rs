@@ -1023,6 +1023,22 @@ fn older_readings_answer_every_question_as_before() {
 }
 
 #[test]
+fn a_preemption_matches_its_schema() {
+    let all = std::fs::read_to_string(cluster("preemption")).expect("the cluster");
+    let class = "---\napiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: high}\nvalue: 10\n";
+    // The template of the replica set. Its pods have no priority.
+    let all = all.replacen("spec: {containers", "spec: {priorityClassName: high, containers", 1);
+    let path = file("preemption", "all.yaml", format!("{all}{class}").as_bytes());
+    let server = Server::start(&["--cluster", &path]);
+    // Five more pods have room.
+    let answer = server.post("/api/v1/what-if", &json!({"scale": "rs/web=9"}));
+    assert_matches("Answer", &answer);
+    let preempted = answer["preempted"].as_array().expect("a list");
+    let preempted: Vec<Option<&str>> = preempted.iter().map(|it| it["by"].as_str()).collect();
+    assert!(matches!(preempted[..], [Some(by)] if by.starts_with("shop/web-")), "{answer}");
+}
+
+#[test]
 fn a_difference_names_the_fields_that_differ() {
     let budget = |name: &str, least: usize| {
         format!(
