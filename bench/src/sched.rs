@@ -19,7 +19,7 @@ use super::workloads::Shape;
 const COLUMNS: &str = "\
 Columns:
   cycles/s; min, median, max   measured pods per second of wall time, placed or not; over the runs of --repeat
-  p50 µs, p99 µs, max µs       time of a cycle; in batches, that of a batch divided by its pods; for gangs, that of a group
+  p50 µs, p99 µs, max µs       time of a cycle; batches: the batch's time divided by its pods; gangs: the group's time
   failed                       pods that were not placed; for nofit-*, attempts
   conflicts                    decisions that no longer held at the commit and were made again
   overcommitted                nodes with more requests than allocatable; anything but 0 is a bug";

@@ -135,14 +135,15 @@ fn is_equal_pod(one: PodInfo<'_>, other: PodInfo<'_>) -> bool {
 
 impl NodeInfo<'_> {
     /// Returns whether decisions cannot tell two nodes of one name apart: their objects and pods are equal, and so are the
-    /// order of the pods and the sizes of the images. O(pods + images), or O(1) if the versions share the node.
+    /// order of the pods and the sizes of the images. O(pods + images × log n), or O(1) if the versions share the node.
     #[doc(hidden)]
     #[must_use]
-    pub fn is_like(self, other: NodeInfo<'_>) -> bool {
+    pub fn is_interchangeable(self, other: NodeInfo<'_>) -> bool {
         let has_equal_sizes = || {
             let sizes = self.images().map(|(name, image)| (name, image.size));
             sizes.eq(other.images().map(|(name, image)| (name, image.size)))
         };
+        // An image keeps its size while a node has it, so it has one size in versions that share this node.
         let is_same_object = std::ptr::eq(self.identity(), other.identity())
             || (has_equal_objects(self, other) && has_equal_sizes());
         let has_same_pods = || {

@@ -737,6 +737,13 @@ impl Cluster {
         Some(ImageState { size: images.get(id)?.size, nodes: images.users(id) as usize })
     }
 
+    /// Returns the size of the image called `name`, as ImageLocality sees it. O(log n).
+    #[doc(hidden)]
+    #[must_use]
+    pub fn image_size(&self, name: &str) -> Option<i64> {
+        self.image(name).map(|image| image.size)
+    }
+
     /// Returns whether a pod on a listed node uses the claim (`IsPVCUsedByPods`). O(log n).
     #[doc(hidden)]
     #[must_use]

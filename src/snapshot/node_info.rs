@@ -337,7 +337,10 @@ impl<'a> PodInfo<'a> {
         }
     }
 
-    pub(crate) fn template_id(&self) -> TemplateId {
+    /// Returns the number of the pod's template in this version.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn template_id(&self) -> TemplateId {
         self.record.template
     }
 

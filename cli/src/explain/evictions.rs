@@ -69,24 +69,27 @@ pub(super) fn change(
     rejected: &[RejectedNodes<'_>],
     deadline: Instant,
 ) -> (Option<Change>, bool) {
-    let helped = rejected.iter().filter(|found| found.is_only_by(&HELPED));
-    let nodes = helped.flat_map(|found| found.nodes.iter().map(move |node| (*node, found)));
-    let mut nodes: Vec<(NodeInfo<'_>, &RejectedNodes<'_>)> =
-        nodes.filter(|(node, _)| node.pod_count() > 0).collect();
-    nodes.sort_by_cached_key(|(node, _)| {
-        (Some(node.name()) != trial.nominated, node.pod_count(), node.name())
-    });
-    let estimates: Vec<Estimate> =
-        nodes.par_iter().map(|(node, found)| Estimate::of(trial, *node, found)).collect();
+    let mut nodes: Vec<(NodeInfo<'_>, Estimate)> = Vec::new();
+    for found in rejected.iter().filter(|found| found.is_only_by(&HELPED)) {
+        let lacking: Vec<&str> = found.insufficient().collect();
+        let amounts = || Amounts { of: &lacking, by_template: Vec::new() };
+        let with_pods = found.nodes.par_iter().filter(|node| node.pod_count() > 0);
+        let estimate =
+            |amounts: &mut Amounts<'_>, node: &NodeInfo<'_>| Estimate::of(trial, *node, amounts);
+        nodes.par_extend(
+            with_pods.map_init(amounts, |amounts, node| (*node, estimate(amounts, node))),
+        );
+    }
+    nodes.sort_by_key(|(node, _)| node.name());
+    nodes.sort_by_key(|(node, _)| (Some(node.name()) != trial.nominated, node.pod_count()));
     let in_time = |_: &&NodeInfo<'_>| Instant::now() < deadline;
-    let some_terminate = nodes.iter().zip(&estimates).filter(|(_, of)| of.some_terminate);
-    let waiting: Vec<NodeInfo<'_>> = some_terminate.map(|((node, _), _)| *node).collect();
-    if let Some(change) = waiting.iter().take_while(in_time).find_map(|node| wait(trial, *node)) {
+    let waiting = nodes.iter().filter(|(_, of)| of.some_terminate).map(|(node, _)| node);
+    if let Some(change) = waiting.take_while(in_time).find_map(|node| wait(trial, *node)) {
         return (Some(change), true);
     }
-    let of_nodes = nodes.iter().zip(estimates).enumerate();
-    let candidates = of_nodes.filter_map(|(rank, ((node, _), Estimate { least, lowest, .. }))| {
-        Some(Candidate { node: *node, least: least?, lowest, rank })
+    let candidates = nodes.iter().enumerate();
+    let candidates = candidates.filter_map(|(rank, (node, Estimate { least, lowest, .. }))| {
+        Some(Candidate { node: *node, least: (*least)?, lowest: *lowest, rank })
     });
     let mut candidates: Vec<Candidate<'_>> = candidates.collect();
     candidates.sort_by_key(|it| (it.least, it.rank));
@@ -179,9 +182,37 @@ struct Estimate {
     some_terminate: bool,
 }
 
+/// The priorities of templates, and their amounts of some resources: many pods share a template.
+struct Amounts<'r> {
+    of: &'r [&'r str],
+    /// The priority and the amounts of each template, by its number.
+    by_template: Vec<i64>,
+}
+
+impl Amounts<'_> {
+    /// The priority of the pod, and its amounts.
+    fn of(&mut self, pod: &PodInfo<'_>) -> (i64, &[i64]) {
+        /// No priority is as low.
+        const UNKNOWN: i64 = i64::MIN;
+        let width = 1 + self.of.len();
+        let at = pod.template_id() as usize * width;
+        if self.by_template.len() < at + width {
+            self.by_template.resize(at + width, UNKNOWN);
+        }
+        let row = &mut self.by_template[at..at + width];
+        if row[0] == UNKNOWN {
+            let template = pod.template();
+            row[0] = i64::from(template.priority);
+            for (amount, resource) in row[1..].iter_mut().zip(self.of) {
+                *amount = template.resources.placed.amount(resource);
+            }
+        }
+        (row[0], &row[1..])
+    }
+}
+
 /// A resource that a node lacks.
-struct Lacking<'r> {
-    resource: &'r str,
+struct Lacking {
     /// How much is lacking when the terminating pods have ended.
     short: i64,
     /// The amounts of the other pods.
@@ -190,31 +221,27 @@ struct Lacking<'r> {
 
 impl Estimate {
     /// O(pods of the node × resources that it lacks), or O(resources) if the node is too small without pods.
-    fn of(trial: Trial<'_>, node: NodeInfo<'_>, rejected: &RejectedNodes<'_>) -> Estimate {
-        let lacking = rejected.insufficient().map(|resource| {
+    fn of(trial: Trial<'_>, node: NodeInfo<'_>, amounts: &mut Amounts<'_>) -> Estimate {
+        let lacking = amounts.of.iter().map(|resource| {
             let requested = trial.requested(resource);
             let has = node.allocatable_of(trial.pod.template.class).amount(resource);
             let short = || requested.saturating_sub(trial.free(resource, node));
-            (requested <= has).then(|| Lacking {
-                resource,
-                short: short(),
-                amounts: Vec::with_capacity(node.pod_count()),
-            })
+            (requested <= has)
+                .then(|| Lacking { short: short(), amounts: Vec::with_capacity(node.pod_count()) })
         });
-        let Some(mut lacking) = lacking.collect::<Option<Vec<Lacking<'_>>>>() else {
+        let Some(mut lacking) = lacking.collect::<Option<Vec<Lacking>>>() else {
             return Estimate::default();
         };
         let (mut lowest, mut some_terminate) = (i64::MAX, false);
         for pod in node.pods() {
-            let template = pod.template();
             let terminates = is_terminating(&pod);
-            lowest = lowest.min(i64::from(template.priority));
+            let (priority, amounts) = amounts.of(&pod);
+            lowest = lowest.min(priority);
             some_terminate |= terminates;
-            for Lacking { resource, short, amounts } in &mut lacking {
-                let amount = template.resources.placed.amount(resource);
+            for (of, amount) in lacking.iter_mut().zip(amounts) {
                 match terminates {
-                    true => *short = short.saturating_sub(amount),
-                    false => amounts.push(amount),
+                    true => of.short = of.short.saturating_sub(*amount),
+                    false => of.amounts.push(*amount),
                 }
             }
         }
@@ -224,7 +251,7 @@ impl Estimate {
     }
 }
 
-impl Lacking<'_> {
+impl Lacking {
     /// The least number of pods that have the amount. `None` if all have less.
     fn least_victims(mut self) -> Option<usize> {
         let (mut short, mut leaving) = (self.short, 0);
@@ -257,8 +284,7 @@ fn is_victim(trial: Trial<'_>, own: Option<&Scaled>, template: &Template) -> boo
     !(stays || is_sibling)
 }
 
-/// Why `kubectl drain` would not evict such a pod.
-pub(super) fn stays(template: &Template) -> Option<Stays> {
+fn stays(template: &Template) -> Option<Stays> {
     drain::stays(template, DrainOptions::default())
 }
 

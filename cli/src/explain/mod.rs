@@ -355,11 +355,9 @@ impl Inquiry<'_> {
         let facts = facts(trial, &evaluation, &rejected, contents);
         devices::hide_empty_scores(&mut evaluation);
         let fits = evaluation.nodes.values().any(|verdict| verdict.status.is_none());
-        let changes = match evaluation.failed {
-            None if !fits => {
-                changes::find(trial, &evaluation, &rejected, Instant::now() + self.time)
-            }
-            ref failed => Changes { is_complete: failed.is_none(), ..Changes::default() },
+        let changes = match fits || evaluation.failed.is_some() {
+            true => Changes { is_complete: true, ..Changes::default() },
+            false => changes::find(trial, &evaluation, &rejected, Instant::now() + self.time),
         };
         let preemption = nominated.and_then(|name| preemption(trial, name));
         let never_runs = refused

@@ -5,10 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use portolan::model::{
     Name, Node, Operator, Pod, PodAffinity, Requirement, Taint, TaintEffect, UnsatisfiableAction,
 };
-use portolan::scheduler::drain::Stays;
 
 use super::edit::{Edit, Spread};
-use super::evictions::stays;
 use super::labels::{self, Labels};
 use super::trial::{RejectedNodes, Trial};
 
@@ -132,7 +130,7 @@ fn node_affinity(trial: Trial<'_>, nodes: &[&Node], edits: &mut Vec<Edit>) {
         }
     }
     // The controller of a daemon set pins each of its pods to a node by node affinity.
-    let is_pinned = stays(&trial.pod.template) == Some(Stays::DaemonSet);
+    let is_pinned = trial.pod.template.controller().is_some_and(|of| &*of.kind == "DaemonSet");
     let (selector, affinity) = (!selected.is_empty(), required.is_some() && !is_pinned);
     if affinity || selected.len() > 1 {
         edits.push(Edit::NodeAffinity { selector, affinity });

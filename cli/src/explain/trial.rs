@@ -9,6 +9,7 @@ use portolan::cache::{Cluster, NodeInfo};
 use portolan::model::{Name, Pod, Requests};
 use portolan::plugin::{Cycle, CycleState, Evaluation, Status, Verdict};
 use portolan_k8s::Scales;
+use rayon::prelude::*;
 
 use super::INSUFFICIENT;
 
@@ -43,9 +44,11 @@ impl<'a> RejectedNodes<'a> {
         let mut all: Vec<RejectedNodes<'a>> = Vec::new();
         // Nodes with equal verdicts share one, so its address identifies it.
         let mut known: BTreeMap<*const Verdict, usize> = BTreeMap::new();
-        for (name, verdict) in &evaluation.nodes {
-            let node = trial.cluster.node(name).filter(|node| trial.is_meant(node));
-            let Some(node) = node.filter(|_| verdict.status.is_some()) else { continue };
+        let found = evaluation.nodes.par_iter().filter_map(|(name, verdict)| {
+            let node = trial.cluster.node(name).filter(|node| trial.is_meant(node))?;
+            verdict.status.is_some().then_some((node, verdict))
+        });
+        for (node, verdict) in found.collect::<Vec<_>>() {
             let at = *known.entry(Arc::as_ptr(verdict)).or_insert_with(|| {
                 let statuses = verdict.status.iter().chain(&verdict.further).cloned().collect();
                 all.push(RejectedNodes { statuses, nodes: Vec::new() });

@@ -172,7 +172,10 @@ impl Readings {
         let most = most.min(self.held.len() - 1);
         let is_whole = |at: &usize| self.held[*at].is_whole();
         let taken = (0..=most).rev().find(is_whole).unwrap_or(0);
-        self.held.drain(..taken).collect()
+        let taken = self.held.drain(..taken).collect();
+        let first = self.held.front().map_or(0, |held| held.reading.generation);
+        self.opened.retain(|view| view.reading.generation >= first);
+        taken
     }
 
     /// Takes out every other of the older groups, each of which is a whole reading and the steps after it.
@@ -223,7 +226,8 @@ impl History {
     }
 
     /// Adds a newer reading. The cost is proportional to the difference from the last one, and to the numbers of nodes,
-    /// of objects other than pods, and of facts. Returns the last one if it is to be compacted.
+    /// of objects other than pods, and of facts. Returns the reading before it if that stays whole.
+    #[must_use = "compact it when the newer reading is shown"]
     pub(super) fn push(&self, reading: Reading) -> Option<Reading> {
         let last = self.lock().newest();
         let (changed, steps) = match &last {
@@ -251,14 +255,14 @@ impl History {
         let state = reading.state();
         let empty = state.empty();
         let Some(steps) = Steps::between(&empty, &state) else { return };
+        let mut compacted = Stored::FromEmpty(empty, steps.into());
         let mut readings = self.lock();
-        let older = readings.held.len() - 1;
-        let found = readings.find(reading.generation).filter(|at| *at < older);
-        let replaced = found
-            .and_then(|at| readings.held.get_mut(at))
-            .map(|held| std::mem::replace(&mut held.state, Stored::FromEmpty(empty, steps.into())));
+        let found = readings.find(reading.generation);
+        if let Some(held) = found.and_then(|at| readings.held.get_mut(at)) {
+            std::mem::swap(&mut held.state, &mut compacted);
+        }
         drop(readings);
-        drop(replaced);
+        drop(compacted);
     }
 
     /// Drops the readings that are too old, except the newest one and those from which others are rebuilt.
@@ -271,8 +275,6 @@ impl History {
         let is_old = |next: &&Held| next.reading.taken < first;
         let old = readings.held.iter().skip(1).take_while(is_old).count();
         let old = readings.take_oldest(old);
-        let first = readings.held.front().map_or(0, |held| held.reading.generation);
-        readings.opened.retain(|view| view.reading.generation >= first);
         drop(readings);
         drop(old);
     }
@@ -368,7 +370,7 @@ impl History {
 #[cfg(test)]
 mod tests {
     use portolan::cache::{NodeInfo, PodInfo};
-    use portolan::model::{Image, LabelSelector, Node, ObjectKind, Pod, Uid, node, pod};
+    use portolan::model::{LabelSelector, Node, ObjectKind, Pod, Uid, node, pod};
     use portolan_dra::Devices;
     use portolan_k8s::PodFacts;
     use portolan_testkit::random::Random;
@@ -377,6 +379,9 @@ mod tests {
     use crate::alloc::bytes_of_thread;
     use crate::cluster::random::{input as json_input, random_objects};
     use crate::cluster::{self, Godel, Input};
+    use crate::policy::{ConfigFile, Rules};
+    use crate::serve::api::App;
+    use crate::serve::source::Source;
 
     const NODES: usize = 500;
     const PODS: usize = 2_500;
@@ -502,28 +507,45 @@ mod tests {
         assert!(held < OF_POD, "{held} bytes a pod");
     }
 
+    /// An engine keeps the size of an image that it learns first, while any node has the image.
     #[test]
-    fn a_reading_whose_image_sizes_depend_on_older_ones_stays_in_memory() {
-        fn with_sizes(sizes: [i64; 2]) -> Vec<Node> {
-            let nodes = nodes().into_iter().zip(sizes);
-            let with_image = |(mut node, size): (Node, i64)| {
-                node.images = Box::new([Image { names: Box::new(["image".into()]), size }]);
-                node
+    fn whole_readings_have_the_image_sizes_that_were_learned_first() {
+        fn with_sizes(sizes: [i64; 3]) -> Vec<Node> {
+            let zones = ["x", "x", "y"].into_iter().enumerate();
+            let with_image = |((n, zone), size)| {
+                let node = node(format!("n{n}")).cpu(64_000).zone(zone);
+                if size == 0 { node.build() } else { node.image(["image"], size).build() }
             };
-            nodes.map(with_image).collect()
+            zones.zip(sizes).map(with_image).collect()
         }
-        // An engine keeps the size that it learned first while any node has the image.
-        for (after, stays) in [([1, 2], false), ([2, 2], true)] {
+        for (first, then) in
+            [([0, 2, 3], [0, 2, 3]), ([1, 2, 0], [2, 2, 0]), ([1, 1, 0], [1, 1, 0])]
+        {
             let mut readings = cluster::Readings::watched();
             let mut next = |generation, sizes, pods: &[Pod]| {
                 read(generation, &mut readings, input(&with_sizes(sizes), pods))
             };
-            next(1, [1, 2], &pods()[..2]);
-            let history = History::new(next(1, after, &pods()[..1]), Some(LIFETIME));
-            push(&history, next(2, after, &[]));
-            let held = &history.lock().held[0];
-            assert_eq!(matches!(held.state, Stored::State(_)), stays, "{after:?}");
+            next(1, first, &pods()[..2]);
+            let taken = next(1, then, &pods()[..1]);
+            let history = History::new(taken.clone(), Some(LIFETIME));
+            push(&history, next(2, then, &[]));
+            assert!(matches!(history.lock().held[0].state, Stored::FromEmpty(..)), "{then:?}");
+            let rebuilt = history.view(1).ok().expect("held");
+            assert_eq!(contents(&rebuilt.reading), contents(&taken));
         }
+    }
+
+    #[test]
+    fn the_server_compacts_whole_readings() {
+        let mut readings = cluster::Readings::default();
+        let mut next =
+            |generation, pods: &[Pod]| read(generation, &mut readings, input(&nodes(), pods));
+        let config = ConfigFile::default().source().read().expect("the default profile");
+        let rules = Rules { config: config.into(), godel: Godel::default().into(), seed: 1 };
+        let app = App::new(rules, &Source::Example, next(1, &[]), None);
+        app.show(next(2, &pods()[..1]), None);
+        assert!(matches!(app.history.lock().held[0].state, Stored::FromEmpty(..)));
+        assert_eq!(app.generation(), 2);
     }
 
     fn push(history: &History, reading: Reading) {
@@ -538,6 +560,7 @@ mod tests {
             format!("{:?} {pods:?}", node.node())
         };
         let mut all: Vec<String> = cluster.nodes().map(of_node).collect();
+        all.push(format!("image: {:?}", cluster.image_size("image")));
         let everything = LabelSelector::everything();
         let is_on_ghost = |pod: &PodInfo<'_>| pod.node().node().is_none();
         let on_ghosts = cluster.pods(&everything, is_on_ghost);
@@ -573,8 +596,15 @@ mod tests {
             let mut random = Random::new(seed);
             let mut readings = cluster::Readings::watched();
             let mut next = |generation, random: &mut Random| {
-                let input = json_input(&random_objects(random));
-                read(generation, &mut readings, input)
+                let mut objects = random_objects(random);
+                for node in objects.iter_mut().filter(|it| it["kind"] == "Node") {
+                    if random.one_in(2) {
+                        let size = 1 + random.below(2);
+                        node["status"]["images"] =
+                            json!([{ "names": ["image"], "sizeBytes": size }]);
+                    }
+                }
+                read(generation, &mut readings, json_input(&objects))
             };
             let first = next(1, &mut random);
             let mut taken = vec![first.clone()];

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use portolan::cache::{Cluster, Config, Engine, NodeInfo, PodInfo, Unavailable, Writer};
 use portolan::model::{
-    EventError, LabelSelector, Name, Node, Object, ObjectKind, Pod, Template, Timestamp, Uid,
+    EventError, LabelSelector, Name, Node, Object, ObjectKind, Pod, Template, Timestamp, Uid, node,
 };
 use portolan_dra::Devices;
 use portolan_dra::store::DeviceEvent;
@@ -156,10 +156,15 @@ impl OfVersion {
             let put = after.nodes().filter(|node| put.contains(node.name()));
             nodes.extend(put.filter_map(|node| node.node().cloned()));
         }
+        let mut removed_nodes: Vec<Name> = removed.into_iter().cloned().collect();
+        if let Some(first) = with_first_sizes(&nodes, after) {
+            removed_nodes.push(first.name.clone());
+            nodes.insert(0, first.into());
+        }
         let (removed_objects, objects) = objects_between(before, after);
         Some(OfVersion {
             nodes: nodes.into(),
-            removed_nodes: removed.into_iter().cloned().collect(),
+            removed_nodes: removed_nodes.into(),
             removed_objects: removed_objects.into(),
             objects: objects.into(),
             devices: devices_between(before, after)?.into(),
@@ -333,16 +338,37 @@ fn of_ghosts(cluster: &Cluster) -> BTreeMap<&Name, Vec<PodInfo<'_>>> {
     by
 }
 
-/// The names of the nodes that may differ, whether they exist or not. O(nodes + changed pods).
+/// The names of the nodes that may differ, whether they exist or not. O(nodes + pods of nodes that were touched), or
+/// O(pods) if a node is missing.
 fn differing(before: &Cluster, after: &Cluster) -> BTreeSet<Name> {
     let mut names: BTreeSet<Name> = BTreeSet::new();
-    for (version, other) in [(before, after), (after, before)] {
+    for version in [before, after] {
         names.extend(of_ghosts(version).into_keys().cloned());
-        let differs =
-            |node: &NodeInfo<'_>| other.node(node.name()).is_none_or(|other| !node.is_like(other));
-        names.extend(version.nodes().filter(differs).map(|node| node.name().clone()));
     }
+    let gone = before.nodes().filter(|node| after.node(node.name()).is_none());
+    let differs = |node: &NodeInfo<'_>| {
+        before.node(node.name()).is_none_or(|before| !node.is_interchangeable(before))
+    };
+    names.extend(gone.chain(after.nodes().filter(differs)).map(|node| node.name().clone()));
     names
+}
+
+/// A node with the images that these nodes report with other sizes than the version has. An engine keeps the size that it
+/// learns first.
+fn with_first_sizes(nodes: &[Arc<Node>], of: &Cluster) -> Option<Node> {
+    let reported = nodes.iter().flat_map(|node| &node.images);
+    let reported = reported.flat_map(|image| image.names.iter().map(|name| (name, image.size)));
+    let known: BTreeMap<&Name, i64> = reported
+        .filter_map(|(name, size)| {
+            Some((name, of.image_size(name).filter(|known| *known != size)?))
+        })
+        .collect();
+    // No node of a cluster has this name.
+    let node = known
+        .into_iter()
+        .fold(node("first sizes"), |node, (name, size)| node.image([name.clone()], size));
+    let node = node.build();
+    (!node.images.is_empty()).then_some(node)
 }
 
 /// The pods on a node, whether it exists or not, in their order.
@@ -397,12 +423,10 @@ fn devices_between(before: &Cluster, after: &Cluster) -> Option<Vec<DeviceEvent>
     }
 }
 
-/// Whether a rebuilt version is the real one. O(nodes + changed pods).
+/// Whether a rebuilt version is the real one. O(nodes + pods of nodes that were touched), or O(pods) if a node is missing.
 fn is_equal(rebuilt: &Cluster, real: &Cluster) -> bool {
     let counts = |of: &Cluster| [of.len(), of.node_count(), of.pod_count(), of.assumed_count()];
-    let is_same_node = |(one, other): (NodeInfo<'_>, NodeInfo<'_>)| {
-        one.name() == other.name() && one.is_like(other)
-    };
+    let is_same_node = |(one, other): (NodeInfo<'_>, NodeInfo<'_>)| one.is_interchangeable(other);
     let ghosts = |of| of_ghosts(of).into_values().flatten();
     let is_same_pod = |(one, other): (PodInfo<'_>, PodInfo<'_>)| {
         one.node().name() == other.node().name()
@@ -411,8 +435,84 @@ fn is_equal(rebuilt: &Cluster, real: &Cluster) -> bool {
     };
     counts(rebuilt) == counts(real)
         && rebuilt.nodes().zip(real.nodes()).all(is_same_node)
-        && ghosts(rebuilt).count() == ghosts(real).count()
         && ghosts(rebuilt).zip(ghosts(real)).all(is_same_pod)
         && objects_between(rebuilt, real) == (vec![], vec![])
         && devices_between(rebuilt, real).is_some_and(|events| events.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan::model::{PodDisruptionBudget, pod};
+
+    use super::*;
+
+    /// Nodes a and b with an image and pods, empty nodes c and d, and pods on x, which does not exist.
+    fn writer() -> Writer {
+        let (mut writer, _) = Engine::inline(Config::default());
+        for (name, size) in [("a", 1), ("b", 2), ("c", 0), ("d", 0)] {
+            let node = node(name).cpu(8_000);
+            let node = if size == 0 { node } else { node.image(["image"], size) };
+            writer.add_node(node.build()).expect("accepted");
+        }
+        for (name, node) in [("p", "a"), ("q", "a"), ("g", "x"), ("h", "x")] {
+            writer.add_pod(on(name, node)).expect("accepted");
+        }
+        writer.put_object(budget(1)).expect("accepted");
+        writer
+    }
+
+    fn on(name: &str, node: &str) -> Pod {
+        pod(name).uid(name).cpu(100).on(node).build()
+    }
+
+    fn budget(disruptions_allowed: i32) -> PodDisruptionBudget {
+        let (namespace, name) = ("default".into(), "budget".into());
+        PodDisruptionBudget { namespace, name, disruptions_allowed, ..Default::default() }
+    }
+
+    fn add_again(pod: &Pod, to: &mut Writer) {
+        to.remove_pod(pod).expect("accepted");
+        to.add_pod(pod.clone()).expect("accepted");
+    }
+
+    fn renew(pod: Pod, of: &mut Writer) {
+        let newer = Pod { resource_version: 7, ..pod.clone() };
+        of.update_pod(&pod.uid, newer).expect("accepted");
+    }
+
+    #[test]
+    fn versions_are_equal_only_if_decisions_cannot_tell_them_apart() {
+        let changes: [(&str, fn(&mut Writer)); 8] = [
+            ("the order of nodes", |to| {
+                to.remove_node("c").expect("accepted");
+                to.add_node(node("c").cpu(8_000).build()).expect("accepted");
+            }),
+            ("the size of an image", |to| {
+                for (name, sizes) in [("a", &[][..]), ("b", &[]), ("b", &[2]), ("a", &[1])] {
+                    let with = |node: portolan::model::NodeBuilder, size: &i64| {
+                        node.image(["image"], *size)
+                    };
+                    let node = sizes.iter().fold(node(name).cpu(8_000), with);
+                    to.update_node(node.build()).expect("accepted");
+                }
+            }),
+            ("a node", |to| {
+                to.update_node(node("d").cpu(9_000).build()).expect("accepted");
+            }),
+            ("the order of pods", |to| add_again(&on("p", "a"), to)),
+            ("a pod", |to| renew(on("p", "a"), to)),
+            ("the order of pods without a node", |to| add_again(&on("g", "x"), to)),
+            ("a pod without a node", |to| renew(on("g", "x"), to)),
+            ("an object", |to| {
+                to.put_object(budget(2)).expect("accepted");
+            }),
+        ];
+        let (real, same) = (writer(), writer());
+        assert!(is_equal(same.cluster(), real.cluster()));
+        for (what, change) in changes {
+            let mut other = writer();
+            change(&mut other);
+            assert!(!is_equal(other.cluster(), real.cluster()), "{what}");
+        }
+    }
 }

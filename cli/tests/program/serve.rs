@@ -1030,7 +1030,7 @@ fn a_preemption_matches_its_schema() {
     let all = all.replacen("spec: {containers", "spec: {priorityClassName: high, containers", 1);
     let path = file("preemption", "all.yaml", format!("{all}{class}").as_bytes());
     let server = Server::start(&["--cluster", &path]);
-    // Five more pods have room.
+    // Only five more pods fit.
     let answer = server.post("/api/v1/what-if", &json!({"scale": "rs/web=9"}));
     assert_matches("Answer", &answer);
     let preempted = answer["preempted"].as_array().expect("a list");
