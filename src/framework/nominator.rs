@@ -75,6 +75,9 @@ impl Nominator {
     /// Returns the pods nominated to a node, in the order of their nominations.
     #[must_use]
     pub fn pods_on(&self, node: &str) -> Vec<Pod> {
+        if self.is_empty() {
+            return Vec::new();
+        }
         let nominations = self.read();
         let pods = nominations.by_node.get(node).into_iter().flatten();
         pods.map(|pod| Pod::clone(pod)).collect()

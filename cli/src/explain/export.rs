@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use portolan::plugin::Verdict;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use super::changes::Change;
@@ -27,7 +27,8 @@ struct Fields<'a, V> {
     message: Option<String>,
     node: Option<&'a str>,
     /// The index in `verdicts` of each node's verdict.
-    nodes: BTreeMap<&'a str, usize>,
+    #[serde(serialize_with = "as_map")]
+    nodes: Vec<(&'a str, usize)>,
     notes: Vec<&'a String>,
     pod: &'a str,
     preemption: Option<Value>,
@@ -36,6 +37,10 @@ struct Fields<'a, V> {
     verdicts: Vec<V>,
     version: u32,
     why: String,
+}
+
+fn as_map<S: Serializer>(pairs: &[(&str, usize)], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(pairs.iter().copied())
 }
 
 #[derive(Serialize)]

@@ -5,6 +5,7 @@ use std::fmt::{self, Write};
 
 use portolan::cache::NodeInfo;
 use portolan::plugin::{Status, Verdict};
+use rayon::prelude::*;
 use serde::Serialize;
 
 use super::edit;
@@ -49,7 +50,7 @@ pub(super) fn shortfall<'r>(
 ) -> Option<Shortfall<'r>> {
     let resource_name = reason.strip_prefix(INSUFFICIENT)?;
     let wanted = explained.trial.requested(resource_name);
-    let free = nodes.iter().map(|node| explained.trial.free(resource_name, *node));
+    let free = nodes.par_iter().map(|node| explained.trial.free(resource_name, *node));
     let mut short: Vec<i64> = free.map(|free| wanted.saturating_sub(free)).collect();
     short.sort_unstable();
     let (least, most) = (*short.first()?, *short.last()?);

@@ -1,12 +1,14 @@
 //! Reductions of the pod's requests, in terms of its manifest: the requests of containers, or of the pod as a whole,
 //! without the overhead of its runtime class.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 
 use portolan::cache::NodeInfo;
 use portolan::model::{ContainerKind, Name, Quantity, Requests, ResourceList};
 use portolan::plugin::Status;
+use rayon::prelude::*;
 
 use super::INSUFFICIENT;
 use super::changes::{Change, try_edits};
@@ -137,6 +139,12 @@ struct Shortfall {
     relative: f64,
 }
 
+impl Shortfall {
+    fn order(&self, other: &Shortfall) -> Ordering {
+        self.relative.total_cmp(&other.relative).then_with(|| self.by.cmp(&other.by))
+    }
+}
+
 /// For each set of resources that nodes lack, and that keep them from the pod alone: the smallest
 /// reduction that makes the pod fit on one of them, and one that makes it fit on half of them.
 pub(super) fn changes(trial: Trial<'_>, rejected: &[RejectedNodes<'_>]) -> Vec<Change> {
@@ -145,9 +153,9 @@ pub(super) fn changes(trial: Trial<'_>, rejected: &[RejectedNodes<'_>]) -> Vec<C
     let mut sets: Vec<_> = shortfalls(trial, rejected).into_iter().collect();
     sets.sort_by_key(|(_, nodes)| std::cmp::Reverse(nodes.len()));
     for (names, mut short) in sets.into_iter().take(SETS) {
-        short.sort_by(|a, b| a.relative.total_cmp(&b.relative).then_with(|| a.by.cmp(&b.by)));
         let mut best = 0;
         for first in [1, short.len().div_ceil(2)] {
+            short.select_nth_unstable_by(first - 1, Shortfall::order);
             let Some(by) = largest(&short[..first]) else { continue };
             let parts = names.iter().zip(by).map(|(name, by)| {
                 lowered(requests, name, trial.requested(name).saturating_sub(by))
@@ -183,7 +191,7 @@ fn shortfalls<'r>(
             }
             (relative < 1.0).then_some(Shortfall { by, relative })
         };
-        let short: Vec<Shortfall> = nodes.iter().filter_map(of_node).collect();
+        let short: Vec<Shortfall> = nodes.par_iter().filter_map(of_node).collect();
         if !short.is_empty() {
             all.entry(names).or_default().extend(short);
         }
