@@ -482,7 +482,8 @@ mod tests {
 
     #[test]
     fn versions_are_equal_only_if_decisions_cannot_tell_them_apart() {
-        let changes: [(&str, fn(&mut Writer)); 8] = [
+        type Change = (&'static str, fn(&mut Writer));
+        let changes: [Change; 8] = [
             ("the order of nodes", |to| {
                 to.remove_node("c").expect("accepted");
                 to.add_node(node("c").cpu(8_000).build()).expect("accepted");
