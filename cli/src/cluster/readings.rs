@@ -33,6 +33,8 @@ struct Last {
     writer: Writer,
     /// As read, before claims were created.
     loaded: Loaded,
+    /// The nodes in the order of the input.
+    order: Vec<Name>,
 }
 
 impl Readings {
@@ -53,8 +55,9 @@ impl Readings {
         let Some(last) = self.last.as_mut().filter(|last| can_follow(last)) else {
             let before =
                 self.last.as_ref().map(|last| last.loaded.pending.clone()).unwrap_or_default();
+            let order = input.objects().nodes.iter().map(|node| node.name.clone()).collect();
             let (writer, loaded) = input.engine(godel, Vec::new(), &before)?;
-            self.last = Some(Last { writer, loaded: loaded.clone() });
+            self.last = Some(Last { writer, loaded: loaded.clone(), order });
             return Ok(Some(loaded));
         };
         let (writer, before) = (&mut last.writer, &last.loaded);
@@ -63,8 +66,9 @@ impl Readings {
         let changed_objects = put_objects(writer, &input)?;
         let changed_devices = put_devices(writer, &input.contents)?;
         let changed_nodes = relist(writer, Relist::Nodes(nodes.clone()))?;
+        let order = nodes.iter().map(|node| node.name.clone()).collect();
         let is_reordered = !self.keeps_arrival
-            && changed_nodes > 0
+            && (changed_nodes > 0 || last.order != order)
             && !has_order_of(writer.cluster(), nodes, godel)?;
         if is_reordered {
             self.last = None;
@@ -92,7 +96,7 @@ impl Readings {
             (claims, _) => claims,
         };
         let loaded = Loaded { contents, cluster: writer.snapshot(), pending, claims };
-        last.loaded = loaded.clone();
+        (last.loaded, last.order) = (loaded.clone(), order);
         Ok(Some(loaded))
     }
 
@@ -233,6 +237,7 @@ pub(crate) fn device_events(known: &Devices, wanted: &Devices) -> Vec<DeviceEven
 #[cfg(test)]
 mod tests {
     use portolan_testkit::random::Random;
+    use serde_json::json;
 
     use super::super::random::{input, random_objects};
     use super::*;
@@ -250,6 +255,23 @@ mod tests {
         let mut all: Vec<String> = claims.chain(slices).chain(used).collect();
         all.sort();
         Some(all)
+    }
+
+    #[test]
+    fn nodes_in_another_order_are_another_reading_of_a_file() {
+        let node = |name| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
+        let mut readings = Readings::default();
+        for names in [["a", "b"], ["b", "a"]] {
+            let loaded = readings.load(input(&names.map(node)), &Godel::default()).expect("loaded");
+            let cluster = loaded.expect("another reading").cluster;
+            assert!(cluster.nodes().map(|node| &**node.name()).eq(names), "{names:?}");
+        }
+        assert!(
+            readings
+                .load(input(&["b", "a"].map(node)), &Godel::default())
+                .expect("loaded")
+                .is_none()
+        );
     }
 
     #[test]

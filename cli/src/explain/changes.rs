@@ -148,7 +148,11 @@ fn singles(
         let Some(change) = change else { continue };
         // A larger change must help more nodes than the parts of it.
         let is_part = |change: &&Change| {
-            matches!(change.edits[..], [Edit::Select { .. } | Edit::Expression { .. }])
+            let [edit] = &change.edits[..] else { return false };
+            matches!(
+                edit,
+                Edit::Select { .. } | Edit::Expression { .. } | Edit::NodeAffinity { .. }
+            )
         };
         let most = match change.edits[..] {
             [Edit::NodeAffinity { .. }] => {

@@ -141,7 +141,9 @@ impl Edit {
             Edit::Select { to: Some(_), .. } | Edit::Expression { to: Some(_), .. } => 3,
             Edit::Repair { .. } | Edit::Label { .. } | Edit::PodAffinity { .. } => 4,
             Edit::Select { .. } | Edit::Expression { .. } => 4,
-            Edit::NodeAffinity { .. } => 6,
+            Edit::NodeAffinity { selector, affinity } => {
+                5 + usize::from(*selector) + usize::from(*affinity)
+            }
             Edit::Lower(all) => 1 + all.iter().map(Lower::eighths).max().unwrap_or(0),
             Edit::Evict { pods, .. } if pods.is_empty() => 0,
             Edit::Evict { pods, .. } => 10 + pods.len(),

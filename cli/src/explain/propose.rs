@@ -131,9 +131,15 @@ fn node_affinity(trial: Trial<'_>, nodes: &[&Node], edits: &mut Vec<Edit>) {
     }
     // The controller of a daemon set pins each of its pods to a node by node affinity.
     let is_pinned = trial.pod.template.controller().is_some_and(|of| &*of.kind == "DaemonSet");
-    let (selector, affinity) = (!selected.is_empty(), required.is_some() && !is_pinned);
-    if affinity || selected.len() > 1 {
-        edits.push(Edit::NodeAffinity { selector, affinity });
+    let affinity = required.is_some() && !is_pinned;
+    if affinity {
+        edits.push(Edit::NodeAffinity { selector: false, affinity });
+    }
+    if selected.len() > 1 {
+        edits.push(Edit::NodeAffinity { selector: true, affinity: false });
+    }
+    if affinity && !selected.is_empty() {
+        edits.push(Edit::NodeAffinity { selector: true, affinity });
     }
 }
 

@@ -23,7 +23,7 @@ use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::unfold;
-use portolan::model::Pod;
+use portolan::model::{Pod, is_scheduled_resource};
 use serde_json::{Map, Value, json};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::timeout;
@@ -377,6 +377,13 @@ pub(super) async fn headroom(
 
 /// A pod with these requests, and nothing else that a scheduler considers.
 fn shape(requests: &Value) -> Result<Pod, Problem> {
+    let mut names = requests.as_object().into_iter().flat_map(Map::keys);
+    if let Some(unknown) = names.find(|name| !is_scheduled_resource(name)) {
+        let known = "cpu, memory, ephemeral-storage, hugepages-SIZE or DOMAIN/NAME";
+        return Err(Problem::invalid(format!(
+            "requests.{unknown}: no such resource: pass {known}"
+        )));
+    }
     let container = json!({ "name": "c", "image": "c", "resources": { "requests": requests } });
     let pod = json!({
         "apiVersion": "v1",

@@ -90,8 +90,8 @@ fn readings() -> Vec<Route> {
                     "An event for each reading of the cluster, and for each failure to read it",
                 )
                 .described(
-                    "Events are named generation, with a GenerationEvent, or failure, with the field error: a text, or null when \
-                     the cluster is read again. The id of an event is its generation.",
+                    "Events are named generation, with a GenerationEvent, whose generation is the id, or failure, with the field \
+                     error: why the cluster cannot be read, or null if it can. The first failure is sent with the first reading.",
                 )
                 .with(&[OF_SINCE])
                 .text("text/event-stream"),

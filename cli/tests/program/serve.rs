@@ -372,6 +372,7 @@ fn wrong_requests_have_problem_documents_and_change_nothing() {
         ("explain", json!([1]), 400, "must be a JSON object"),
         ("explain", json!({"pod": "rs/none"}), 422, "pod rs/none: not found"),
         ("headroom", json!({"requests": {"cpu": "many"}}), 422, "requests.cpu: quantity \"many\""),
+        ("headroom", json!({"requests": {"mem": "1Gi"}}), 422, "requests.mem: no such resource"),
         ("headroom", json!({"requests": 3}), 422, "requests: invalid type"),
         ("headroom", json!({"requests": null}), 422, "requests must be amounts"),
         ("headroom", json!({}), 422, "must have one field"),

@@ -176,6 +176,14 @@ fn is_extended(resource: &str) -> bool {
     resource.contains('/') && !resource.contains("kubernetes.io/")
 }
 
+/// Whether containers may request it (core/helper `IsStandardContainerResourceName`); names of a domain are checked
+/// elsewhere.
+fn is_of_containers(resource: &str) -> bool {
+    matches!(resource, "cpu" | "memory" | "ephemeral-storage")
+        || resource.starts_with("hugepages-")
+        || resource.contains('/')
+}
+
 fn is_whole(amount: Quantity) -> bool {
     amount.milli_value() % 1000 == 0
 }
@@ -188,6 +196,9 @@ fn limits(resources: &core::v1::ResourceRequirements, at: &[Step], sink: &mut Si
             if amount.0.starts_with('-') {
                 let why = "must be greater than or equal to 0";
                 sink.add(&key(at, &[list, resource]), invalid(&amount.0, why));
+            } else if !is_of_containers(resource) {
+                let what = invalid(resource, "must be a standard resource for containers");
+                sink.add(&key(at, &[list, resource]), what);
             } else if is_extended(resource) && amount.0.parse().is_ok_and(|it| !is_whole(it)) {
                 let what = invalid(&amount.0, "must be an integer");
                 sink.add(&key(at, &[list, resource]), what);

@@ -342,6 +342,13 @@ fn requests_do_not_exceed_limits() {
 }
 
 #[test]
+fn containers_request_known_resources() {
+    let text = POD.replace("memory: 1Gi}", "memory: 1Gi, gpu: 8}");
+    let what = "Invalid value: \"gpu\": must be a standard resource for containers";
+    one(&text, 11, &format!("Pod shop/web-0: spec.containers[0].resources.requests.gpu: {what}"));
+}
+
+#[test]
 fn names_are_escaped() {
     let text =
         "{\"apiVersion\": \"v1\", \"kind\": \"Node\", \"metadata\": {\"name\": \"n\\u001b[31m\"}}";
