@@ -55,7 +55,7 @@ pub(crate) async fn perform(
         }
         "create" if resource.review => {
             let asked = read_json(headers, body)?;
-            let review = reviews::review(resource, &shared.options.users, asked);
+            let review = reviews::review(resource, &shared.users(), asked);
             let mut reviews = shared.reviews.lock().unwrap_or_else(PoisonError::into_inner);
             reviews.push(review.clone());
             Ok(whole(201, review))

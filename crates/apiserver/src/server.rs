@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, PoisonError, mpsc as blocking};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc as blocking};
 use std::thread;
 use std::time::Duration;
 
@@ -89,11 +89,16 @@ pub(crate) struct Shared {
     pub(crate) in_flight: AtomicUsize,
     /// The token and access reviews that were answered.
     pub(crate) reviews: Mutex<Vec<Value>>,
+    users: Mutex<Vec<User>>,
     paused: watch::Sender<bool>,
     connections: Arc<Connections>,
 }
 
 impl Shared {
+    pub(crate) fn users(&self) -> MutexGuard<'_, Vec<User>> {
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Waits while the server is paused.
     pub(crate) async fn unpaused(&self) {
         if *self.paused.borrow() {
@@ -124,7 +129,7 @@ impl ApiServer {
     ///
     /// # Errors
     /// If the port is in use or threads cannot be started.
-    pub fn start(options: Options) -> io::Result<Self> {
+    pub fn start(mut options: Options) -> io::Result<Self> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("apiserver")
@@ -149,6 +154,7 @@ impl ApiServer {
             faults: Plan::default(),
             in_flight: AtomicUsize::new(0),
             reviews: Mutex::default(),
+            users: Mutex::new(std::mem::take(&mut options.users)),
             paused: watch::Sender::new(false),
             connections: Arc::default(),
             options,
@@ -176,6 +182,11 @@ impl ApiServer {
     /// The address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Replaces the users for token and access reviews.
+    pub fn set_users(&self, users: Vec<User>) {
+        *self.shared.users() = users;
     }
 
     /// Resets all connections and stops serving. Calls in the process still work.
