@@ -52,10 +52,10 @@ impl Readings {
         let claims = input.claims();
         let can_follow =
             |last: &Last| !godel.is_enabled() && last.loaded.claims.is_some() == claims.is_some();
+        let order = input.objects().nodes.iter().map(|node| node.name.clone()).collect();
         let Some(last) = self.last.as_mut().filter(|last| can_follow(last)) else {
             let before =
                 self.last.as_ref().map(|last| last.loaded.pending.clone()).unwrap_or_default();
-            let order = input.objects().nodes.iter().map(|node| node.name.clone()).collect();
             let (writer, loaded) = input.engine(godel, Vec::new(), &before)?;
             self.last = Some(Last { writer, loaded: loaded.clone(), order });
             return Ok(Some(loaded));
@@ -66,9 +66,10 @@ impl Readings {
         let changed_objects = put_objects(writer, &input)?;
         let changed_devices = put_devices(writer, &input.contents)?;
         let changed_nodes = relist(writer, Relist::Nodes(nodes.clone()))?;
-        let order = nodes.iter().map(|node| node.name.clone()).collect();
+        let has_new_order = last.order != order;
+        last.order = order;
         let is_reordered = !self.keeps_arrival
-            && (changed_nodes > 0 || last.order != order)
+            && (changed_nodes > 0 || has_new_order)
             && !has_order_of(writer.cluster(), nodes, godel)?;
         if is_reordered {
             self.last = None;
@@ -96,7 +97,7 @@ impl Readings {
             (claims, _) => claims,
         };
         let loaded = Loaded { contents, cluster: writer.snapshot(), pending, claims };
-        (last.loaded, last.order) = (loaded.clone(), order);
+        last.loaded = loaded.clone();
         Ok(Some(loaded))
     }
 

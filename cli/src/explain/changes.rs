@@ -147,19 +147,8 @@ fn singles(
         are_all_tried &= is_tried;
         let Some(change) = change else { continue };
         // A larger change must help more nodes than the parts of it.
-        let is_part = |change: &&Change| {
-            let [edit] = &change.edits[..] else { return false };
-            matches!(
-                edit,
-                Edit::Select { .. } | Edit::Expression { .. } | Edit::NodeAffinity { .. }
-            )
-        };
-        let most = match change.edits[..] {
-            [Edit::NodeAffinity { .. }] => {
-                all.iter().filter(is_part).map(|change| change.nodes.len()).max()
-            }
-            _ => None,
-        };
+        let is_part = |part: &&Change| change.edits[0].includes(&part.edits[0]);
+        let most = all.iter().filter(is_part).map(|part| part.nodes.len()).max();
         if change.nodes.len() > most.unwrap_or(0) {
             all.push(change);
         }

@@ -150,6 +150,17 @@ impl Edit {
         }
     }
 
+    /// Whether the other edit is a part of this one.
+    pub(super) fn includes(&self, other: &Edit) -> bool {
+        let Edit::NodeAffinity { selector, affinity } = self else { return false };
+        match other {
+            Edit::Select { .. } => *selector,
+            Edit::Expression { .. } => *affinity,
+            Edit::NodeAffinity { .. } => *selector && *affinity,
+            _ => false,
+        }
+    }
+
     /// The nodes that are edited, one of several that could be chosen; `None` for an edit of the pod.
     pub(super) fn nodes(&self) -> Option<&[Name]> {
         match self {

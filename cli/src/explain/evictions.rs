@@ -74,12 +74,12 @@ pub(super) fn change(
         let lacking: Vec<&str> = found.insufficient().collect();
         let amounts = || Amounts { of: &lacking, by_template: Vec::new() };
         let with_pods = found.nodes.par_iter().filter(|node| node.pod_count() > 0);
-        let estimate =
-            |amounts: &mut Amounts<'_>, node: &NodeInfo<'_>| Estimate::of(trial, *node, amounts);
         nodes.par_extend(
-            with_pods.map_init(amounts, |amounts, node| (*node, estimate(amounts, node))),
+            with_pods
+                .map_init(amounts, |amounts, node| (*node, Estimate::of(trial, *node, amounts))),
         );
     }
+    // The nodes of a group are sorted by name, and names take longer to compare.
     nodes.sort_by_key(|(node, _)| node.name());
     nodes.sort_by_key(|(node, _)| (Some(node.name()) != trial.nominated, node.pod_count()));
     let in_time = |_: &&NodeInfo<'_>| Instant::now() < deadline;

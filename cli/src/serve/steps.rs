@@ -430,7 +430,7 @@ fn is_equal(rebuilt: &Cluster, real: &Cluster) -> bool {
     let ghosts = |of| of_ghosts(of).into_values().flatten();
     let is_same_pod = |(one, other): (PodInfo<'_>, PodInfo<'_>)| {
         one.node().name() == other.node().name()
-            && is_revision(&one, &other)
+            && one.uid() == other.uid()
             && has_same_object(&one, &other)
     };
     counts(rebuilt) == counts(real)
