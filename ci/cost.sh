@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # These settings halve the build time and do not change the counts.
-export CARGO_TARGET_DIR=target/cost CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_DEBUG=0 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+export CARGO_TARGET_DIR=target/cost CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 cargo test --release -p portolan --test cost_law --test freeing --test memory -- --nocapture
 cargo test --release -p portolan --test threads shared_readers:: -- --nocapture
 cargo test --release -p portolan --test scheduler steps:: -- --nocapture
