@@ -106,7 +106,7 @@ impl Writer {
         Writer::of(state)
     }
 
-    fn of(state: State) -> Writer {
+    fn of(mut state: State) -> Writer {
         Writer {
             publisher: Publisher::new(Arc::new(state.freeze())),
             state,
@@ -426,9 +426,6 @@ impl Writer {
             self.state.followers.hand_over();
         }
         if generation.0 > self.publisher.published() {
-            if mutated!("horizon-before-publish") {
-                self.state.set_horizon(generation);
-            }
             let version = Arc::new(self.state.freeze());
             // The state's generation only grows, so the version is newer.
             let published = self.publisher.replace(version);
@@ -448,7 +445,8 @@ impl Writer {
     /// The rest of [`Writer::publish`]: frees replaced versions, and moves the horizon.
     pub(super) fn clean_up(&mut self) {
         if self.publisher.free_replaced() {
-            // Not before the publish: until then, readers can still take the previous version and fork it.
+            // Not before the publish: until then, readers can still take the previous version, which may refer to numbers
+            // that were released since.
             self.state.set_horizon(Generation(self.publisher.oldest_held()));
         }
     }

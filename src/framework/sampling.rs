@@ -46,7 +46,7 @@ impl<T> Default for Found<T> {
 /// lanes, so that nodes are never visited one by one.
 #[derive(Default)]
 pub(crate) struct Order {
-    layout: Option<(Lineage, (u64, u64))>,
+    layout: Option<(Lineage, u64, u64)>,
     /// The section in which the next sample starts, at `next` modulo the section's length.
     section: Range<usize>,
     next: usize,
@@ -157,18 +157,15 @@ impl Order {
         selection: u64,
         within: impl Fn(&Chunk) -> u64,
     ) {
-        let layout = (cluster.layout(), selection);
-        let is_known = |(lineage, known): &(Lineage, (u64, u64))| {
-            *known == layout && lineage.includes(cluster)
-        };
-        if !self.layout.as_ref().is_some_and(is_known) {
-            self.list(cluster, layout, within);
+        let layout = Some((cluster.lineage(), cluster.layout(), selection));
+        if self.layout != layout {
+            self.layout = layout;
+            self.list(cluster, within);
         }
         self.section = section.positions(cluster, self.nodes);
     }
 
-    fn list(&mut self, cluster: &Cluster, layout: (u64, u64), within: impl Fn(&Chunk) -> u64) {
-        self.layout = Some((cluster.lineage(), layout));
+    fn list(&mut self, cluster: &Cluster, within: impl Fn(&Chunk) -> u64) {
         self.zones.clear();
         self.chunks.clear();
         let mut current = None;

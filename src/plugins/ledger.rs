@@ -157,10 +157,7 @@ impl<T> Selection<T> {
     }
 
     pub(super) fn is_current(&self, cluster: &Cluster, stamp: u64, reads: Generation) -> bool {
-        let is_same = |(lineage, of, read): &(Lineage, u64, Generation)| {
-            (*of, *read) == (stamp, reads) && lineage.includes(cluster)
-        };
-        self.of.as_ref().is_some_and(is_same)
+        self.of == Some((cluster.lineage(), stamp, reads))
     }
 }
 

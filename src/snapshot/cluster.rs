@@ -17,7 +17,6 @@ use super::custom::CustomStores;
 use super::hash_index::HashIndex;
 use super::known::{ByNamespace, Known};
 use super::lane::TemplateId;
-use super::leases::Leases;
 use super::node_info::{NodeInfo, PodInfo};
 use super::plan::PlanId;
 use super::pod_index::PodLookup;
@@ -90,8 +89,7 @@ pub(crate) struct Rest {
     pub(crate) removed: super::changes::Removed,
     /// Behind its own pointer, because there are many stores and their objects rarely change.
     pub(crate) objects: triomphe::Arc<Objects>,
-    /// Counts the live forks. An engine that begins with a version shares those of the version.
-    pub(crate) leases: Arc<Leases>,
+    origin: Origin,
 }
 
 impl Rest {
@@ -442,7 +440,7 @@ impl Cluster {
     }
 
     pub(crate) fn lineage(&self) -> Lineage {
-        Lineage { leases: self.rest.leases.clone(), branch: self.branch }
+        Lineage { origin: self.rest.origin, branch: self.branch }
     }
 
     /// Returns the node called `name`, or `None` if it is unknown or a ghost. O(log n).
@@ -799,17 +797,19 @@ impl std::fmt::Debug for Cluster {
 /// A sequence of versions: that of an engine's writer, of one of its forks, or of an engine that began with one of them.
 /// A [`Plan`](super::Plan) belongs to the lineage of the writer, with which it shares all state that placing pods does
 /// not change.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lineage {
-    /// Those of the engine that began empty. Holding the `Arc` keeps another engine from reusing its address.
-    leases: Arc<Leases>,
+    origin: Origin,
     branch: u64,
 }
 
-impl Lineage {
-    /// Returns whether a version belongs to this lineage. Touches no reference count, which threads would contend for.
-    pub(crate) fn includes(&self, cluster: &Cluster) -> bool {
-        Arc::ptr_eq(&self.leases, &cluster.rest.leases) && self.branch == cluster.branch
+/// The number of an engine that began empty, or was rebuilt. Engines that begin with one of its versions share it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Origin(u64);
+
+impl Default for Origin {
+    fn default() -> Origin {
+        Origin(super::fork::new_branch())
     }
 }
 

@@ -5,24 +5,24 @@ use std::collections::{HashMap, VecDeque};
 use crate::model::Generation;
 use crate::sync::mutated;
 
-use super::leases::Epochs;
+use super::epochs::Epochs;
 
 /// Index entries of departed pods, in the order of departure.
 #[derive(Default)]
 pub(crate) struct Departures {
-    pub(super) waiting: Waiting,
+    waiting: Waiting,
     /// For each entry, how many of its oldest departures are void because a pod with an equal entry returned.
     pub(super) returned: HashMap<u64, u32>,
     /// Number of waiting departures after the last settling.
     pub(super) settled: usize,
-    /// The epochs of the versions whose forks may need the entries.
+    /// The epochs of the versions that may need the entries.
     pub(super) epochs: Epochs,
 }
 
 /// A queue that frees its memory block by block as it shrinks. A version that is held for long makes the queue long,
 /// and it is rarely empty afterwards.
 #[derive(Default)]
-pub(super) struct Waiting {
+struct Waiting {
     blocks: VecDeque<Vec<(Generation, u64)>>,
     /// Number of elements of the first block that are already removed.
     removed: usize,
@@ -32,7 +32,7 @@ pub(super) struct Waiting {
 impl Waiting {
     const BLOCK: usize = 512;
 
-    pub(super) fn push(&mut self, entry: (Generation, u64)) {
+    fn push(&mut self, entry: (Generation, u64)) {
         match self.blocks.back_mut().filter(|block| block.len() < Waiting::BLOCK) {
             Some(block) => block.push(entry),
             None => {
@@ -44,11 +44,11 @@ impl Waiting {
         self.len += 1;
     }
 
-    pub(super) fn first(&self) -> Option<(Generation, u64)> {
+    fn first(&self) -> Option<(Generation, u64)> {
         self.blocks.front()?.get(self.removed).copied()
     }
 
-    pub(super) fn drop_first(&mut self) {
+    fn drop_first(&mut self) {
         let is_last = self.blocks.len() == 1;
         let Some(first) = self.blocks.front_mut() else { return };
         self.removed += 1;
@@ -67,6 +67,22 @@ impl Waiting {
 }
 
 impl Departures {
+    /// Adds an entry whose pod left in version `now`.
+    pub(super) fn push(&mut self, now: Generation, entry: u64) {
+        self.waiting.push((now, entry));
+        self.epochs.is_due = true;
+    }
+
+    /// Takes the oldest entry out if its pod had left at `horizon`.
+    pub(super) fn take_first(&mut self, horizon: Generation) -> Option<u64> {
+        let (gone, entry) = self.waiting.first()?;
+        let is_needed = gone > horizon && !mutated!("pod-index-settle-at-once");
+        (!is_needed).then(|| {
+            self.waiting.drop_first();
+            entry
+        })
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.waiting.len
     }

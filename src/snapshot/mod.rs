@@ -16,12 +16,12 @@ mod dense;
 mod departures;
 pub(crate) mod draft;
 mod dump;
+mod epochs;
 pub(crate) mod fork;
 pub(crate) mod godel;
 mod hash_index;
 mod known;
 mod lane;
-mod leases;
 pub(crate) mod node_info;
 mod object_store;
 mod objects;
@@ -66,10 +66,7 @@ pub use victims::{Freed, Victims};
 /// Access for the loom models to items that are not public.
 #[cfg(loom)]
 pub(crate) mod model {
-    use std::sync::Arc;
-
     use super::departures::Departures;
-    use super::leases::Leases;
     use super::pod_index::PodLookup;
     use crate::model::Generation;
 
@@ -77,16 +74,15 @@ pub(crate) mod model {
     pub struct PodIndexWriter {
         latest: PodLookup,
         departures: Departures,
-        leases: Arc<Leases>,
     }
 
     /// The pod index as a version or a fork sees it.
-    pub struct PodIndexVersion(PodLookup, Arc<Leases>);
+    pub struct PodIndexVersion(PodLookup);
 
     impl Default for PodIndexWriter {
         fn default() -> PodIndexWriter {
             let departures = Departures::default();
-            PodIndexWriter { latest: PodLookup::new(false), departures, leases: Arc::default() }
+            PodIndexWriter { latest: PodLookup::new(false), departures }
         }
     }
 
@@ -102,17 +98,9 @@ pub(crate) mod model {
             self.latest.remove(hash, slot, Generation(now), &mut self.departures);
         }
 
-        /// Declares that no version before `held` is held, and removes the entries that this makes obsolete.
-        pub fn settle(&mut self, held: u64) {
-            let held = Generation(held);
-            self.latest.settle(&mut self.departures, &self.leases, held, usize::MAX);
-        }
-
-        /// Declares the same as the writer does after it published version `now`.
-        pub fn set_horizon(&mut self, held: u64, now: u64) {
-            let (held, now) = (Generation(held), Generation(now));
-            let most = self.departures.settle_limit();
-            self.latest.set_horizon(&mut self.departures, &self.leases, held, now, most);
+        /// Removes the entries that no version or fork needs.
+        pub fn settle(&mut self) {
+            self.latest.settle(&mut self.departures, usize::MAX);
         }
 
         /// Returns the number of departed pods whose entries remain in the index.
@@ -120,9 +108,10 @@ pub(crate) mod model {
             self.departures.len()
         }
 
-        /// Returns the index of a version that is published now.
-        pub fn version(&self) -> PodIndexVersion {
-            PodIndexVersion(self.latest.share(), self.leases.clone())
+        /// Returns the index of the version `now`, which is published now.
+        pub fn version(&mut self, now: u64) -> PodIndexVersion {
+            self.latest.turn(&mut self.departures, Generation(now));
+            PodIndexVersion(self.latest.share())
         }
     }
 
@@ -135,8 +124,8 @@ pub(crate) mod model {
         /// Returns the index of a fork of this version or fork.
         pub fn fork(&self) -> PodIndexVersion {
             let mut fork = self.0.share();
-            fork.fork_off(&self.1);
-            PodIndexVersion(fork, self.1.clone())
+            fork.fork_off();
+            PodIndexVersion(fork)
         }
     }
 }

@@ -52,7 +52,7 @@ const OUTDATED: Generation = Generation(u64::MAX);
 impl<T> PerChunk<T> {
     /// Prepares the cache for this version, and drops the values that do not hold in its lineage or plan.
     pub(crate) fn follow(&mut self, cluster: &Cluster) -> Followed {
-        if !self.lineage.as_ref().is_some_and(|lineage| lineage.includes(cluster)) {
+        if self.lineage != Some(cluster.lineage()) {
             self.clear();
             self.lineage = Some(cluster.lineage());
             self.plan.clone_from(&cluster.plan);

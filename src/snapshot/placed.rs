@@ -105,7 +105,7 @@ impl Draft {
             let newest = own.chunks.get_newest(placed.id).map(|(_, newest)| newest);
             newest.is_some_and(|newest| newest <= placed.since || mutated!("placed-over-changes"))
         };
-        placed.lineage.includes(own)
+        placed.lineage == own.lineage()
             && own.layout() == placed.layout
             && is_unchanged()
             && placed.has_numbers_of(own, pod)

@@ -157,17 +157,11 @@ impl Grafts {
     }
 }
 
-/// Returns whether a plan continues the versions of this state. An engine that begins with a version of another one
-/// shares its leases.
-fn is_of(own: &Cluster, plan: &Cluster) -> bool {
-    Arc::ptr_eq(&own.rest.leases, &plan.rest.leases) && own.branch == plan.branch
-}
-
 impl Draft {
     /// Returns whether the plan is for this state and for these pods, and whether adopting it wastes no numbers.
     fn can_adopt(&self, plan: &Plan, pods: &[Arc<Pod>]) -> bool {
         let (own, other) = (&self.cluster, &plan.draft.cluster);
-        is_of(own, other)
+        own.lineage() == other.lineage()
             && (plan.id.since.next() == own.generation() || mutated!("plan-adopted-late"))
             && plan.placed.len() == pods.len()
             && !pods.is_empty()
@@ -213,8 +207,9 @@ impl Draft {
         mut check: impl FnMut(&Pod, &[NodeSlot]) -> Recheck,
     ) -> Result<Grafts, Box<Plan>> {
         let (own, other) = (&self.cluster, &plan.draft.cluster);
-        let is_same_line =
-            is_of(own, other) && own.layout() == other.layout() && plan.placed.len() == pods.len();
+        let is_same_line = own.lineage() == other.lineage()
+            && own.layout() == other.layout()
+            && plan.placed.len() == pods.len();
         // Taking a chunk over must not fail halfway because no numbers are left.
         if !is_same_line || self.check_room().is_err() {
             return Err(plan);

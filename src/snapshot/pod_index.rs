@@ -9,8 +9,8 @@
 //!
 //! - An entry is inserted before the version that needs it is published, and publication orders the insertion before
 //!   all reads through that version.
-//! - An entry is removed only when nobody holds a version from before the removal of its pod ([`Departures`]). A fork
-//!   may outlive the version that it starts at, so it takes a [`Lease`] on that version.
+//! - An entry is removed only when nobody needs a version from before the removal of its pod ([`Departures`]): each
+//!   version, and each fork of it, holds an [`Epoch`].
 //! - An entry never moves within its segment, and no cell before it on its probe path becomes empty. A full segment is
 //!   replaced by new ones; older versions keep the old segment with all the entries that they need.
 
@@ -22,8 +22,8 @@ use crate::sync::{AtomicU64, AtomicUsize, Ordering, mutated};
 
 use super::cost;
 use super::departures::Departures;
+use super::epochs::Epoch;
 use super::hash_index::HashIndex;
-use super::leases::{Epoch, Lease, Leases};
 
 /// Maximum number of cells of a segment, unless its entries cannot be distinguished by their hashes.
 const CELLS: usize = if cfg!(loom) {
@@ -397,29 +397,27 @@ impl PodIndex {
         let hash = short(hash);
         let entry = u64::from(hash) << 32 | u64::from(slot);
         if self.0.segment(hash).replace(entry, entry | DEPARTED).is_some() {
-            departures.waiting.push((now, entry));
+            departures.push(now, entry);
         }
     }
 
-    /// Removes at most `most` entries whose pods departed no later than `horizon`, given that nobody holds a version
-    /// before `horizon`. O(entries removed) expected.
-    pub(crate) fn settle(&mut self, departures: &mut Departures, horizon: Generation, most: usize) {
+    /// Removes at most `most` entries that no version or fork needs any more. O(entries removed) expected.
+    pub(crate) fn settle(&mut self, departures: &mut Departures, most: usize) {
+        if departures.is_empty() {
+            return;
+        }
+        let horizon = departures.epochs.horizon();
         for _ in 0..most {
-            match departures.waiting.first() {
-                Some((gone, entry)) if gone <= horizon || mutated!("pod-index-settle-at-once") => {
-                    departures.waiting.drop_first();
-                    if departures.take_returned(entry) {
-                        continue;
-                    }
-                    let hash = hash_of_entry(entry);
-                    let segment = self.0.segment(hash);
-                    segment.remove(entry | DEPARTED);
-                    let (len, cells) = (segment.len(), segment.cells.len());
-                    if len < cells / 8 && (cells > FEWEST || segment.depth > 0) {
-                        Arc::make_mut(&mut self.0).shrink_segment(hash);
-                    }
-                }
-                _ => break,
+            let Some(entry) = departures.take_first(horizon) else { break };
+            if departures.take_returned(entry) {
+                continue;
+            }
+            let hash = hash_of_entry(entry);
+            let segment = self.0.segment(hash);
+            segment.remove(entry | DEPARTED);
+            let (len, cells) = (segment.len(), segment.cells.len());
+            if len < cells / 8 && (cells > FEWEST || segment.depth > 0) {
+                Arc::make_mut(&mut self.0).shrink_segment(hash);
             }
         }
     }
@@ -429,18 +427,11 @@ impl PodIndex {
 /// fork's own.
 pub(crate) struct PodLookup {
     index: PodIndex,
-    /// The epoch in which forks of this version take their leases.
+    /// Keeps the entries that this version of the writer needs, or in a fork, the one that it starts at.
     epoch: Epoch,
-    own: Option<Own>,
+    /// The index of a fork's own pods.
+    own: Option<HashIndex>,
     has_names: bool,
-}
-
-/// The part of the lookup that a fork adds.
-#[derive(Clone)]
-struct Own {
-    /// The lease on the writer's version that the fork started at.
-    _lease: Lease,
-    index: HashIndex,
 }
 
 impl PodLookup {
@@ -454,30 +445,39 @@ impl PodLookup {
         self.has_names
     }
 
-    /// Returns the lookup for another version of the same lineage.
+    /// Returns the lookup for another version of the same lineage. O(1), wait-free.
     pub(crate) fn share(&self) -> PodLookup {
-        PodLookup { index: self.index.clone(), own: self.own.clone(), ..*self }
+        PodLookup {
+            index: self.index.clone(),
+            epoch: self.epoch.clone(),
+            own: self.own.clone(),
+            has_names: self.has_names,
+        }
     }
 
-    /// Starts a new lineage at this version, which the caller must be holding. O(1), wait-free.
-    pub(crate) fn fork_off(&mut self, leases: &std::sync::Arc<Leases>) {
-        self.own.get_or_insert_with(|| Own {
-            _lease: Lease::take(leases, self.epoch),
-            index: HashIndex::default(),
-        });
+    /// Starts a new lineage at this version. O(1).
+    pub(crate) fn fork_off(&mut self) {
+        self.own.get_or_insert_default();
+    }
+
+    /// Enters the epoch of the version `now`, which the writer is about to freeze. O(1).
+    pub(crate) fn turn(&mut self, departures: &mut Departures, now: Generation) {
+        if self.own.is_none() {
+            self.epoch = departures.epochs.turn(now);
+        }
     }
 
     /// Returns the first slot under `hash` that `is` accepts. The lookup may offer slots of other pods as well. O(1)
     /// expected, O(log n) in a fork.
     pub(crate) fn find(&self, hash: u64, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
-        let own = self.own.as_ref().and_then(|own| own.index.find(hash, &mut is));
+        let own = self.own.as_ref().and_then(|own| own.find(hash, &mut is));
         own.or_else(|| self.index.find(hash, is))
     }
 
     /// Records that a pod was placed. `departures` are those of the writer.
     pub(crate) fn insert(&mut self, hash: u64, slot: u32, departures: &mut Departures) {
         match &mut self.own {
-            Some(own) => own.index.insert(hash, slot),
+            Some(own) => own.insert(hash, slot),
             None => self.index.insert(hash, slot, departures),
         }
     }
@@ -493,39 +493,14 @@ impl PodLookup {
         match &mut self.own {
             // A pod placed before the fork has no entry here. If the removed entry belongs to another pod that replaced
             // it, the shared index still leads to that pod.
-            Some(own) => own.index.remove(hash, slot),
+            Some(own) => own.remove(hash, slot),
             None => self.index.depart(hash, slot, now, departures),
         }
     }
 
-    /// Declares for the writer's lineage that nobody holds a version before `held` while `now` is written, and removes
-    /// the entries of at most `most` departed pods. O(`most`).
-    pub(crate) fn set_horizon(
-        &mut self,
-        departures: &mut Departures,
-        leases: &Leases,
-        held: Generation,
-        now: Generation,
-        most: usize,
-    ) {
-        let added = departures.added();
-        self.settle(departures, leases, held, most);
-        // Forks of later versions do not need the entries of pods that have departed by now.
-        self.epoch = departures.epochs.turn(added > 0, now);
-    }
-
-    /// Like [`PodIndex::settle`] for the writer's lineage, but retains the entries that its forks need.
-    pub(crate) fn settle(
-        &mut self,
-        departures: &mut Departures,
-        leases: &Leases,
-        held: Generation,
-        most: usize,
-    ) {
-        if !departures.is_empty() {
-            let horizon = departures.epochs.horizon(leases, held);
-            self.index.settle(departures, horizon, most);
-        }
+    /// Removes the entries of at most `most` departed pods that no version or fork needs any more. O(`most`).
+    pub(crate) fn settle(&mut self, departures: &mut Departures, most: usize) {
+        self.index.settle(departures, most);
         departures.settled = departures.len();
     }
 }
@@ -568,7 +543,7 @@ mod tests {
             let mut index = PodIndex::default();
             let mut departures = Departures::default();
             let mut now = Entries::new();
-            let mut held: VecDeque<(Generation, PodIndex, Entries)> = VecDeque::new();
+            let mut held: VecDeque<(Epoch, PodIndex, Entries)> = VecDeque::new();
             for (i, (add, key, slot)) in ops.into_iter().enumerate() {
                 let generation = Generation(i as u64 + 1);
                 if add {
@@ -578,11 +553,12 @@ mod tests {
                 } else if now.remove(&(key, slot)) {
                     index.depart(hash(key), slot, generation, &mut departures);
                 }
-                held.push_back((generation, index.clone(), now.clone()));
+                let epoch = departures.epochs.turn(generation);
+                held.push_back((epoch, index.clone(), now.clone()));
                 while held.len() > holds[i % 4] + 1 {
                     held.pop_front();
                 }
-                index.settle(&mut departures, held[0].0, 3);
+                index.settle(&mut departures, 3);
                 if i % 97 == 0 {
                     for (_, index, now) in [&held[0], &held[held.len() / 2]] {
                         for (key, slot) in now {
@@ -591,8 +567,12 @@ mod tests {
                     }
                 }
             }
-            let last = held.pop_back().expect("there was an event").0;
-            index.settle(&mut departures, last, usize::MAX);
+            held.clear();
+            // Once the epochs that nobody holds have ended, another one can begin.
+            for _ in 0..2 {
+                index.settle(&mut departures, usize::MAX);
+                departures.epochs.turn(Generation(u64::MAX));
+            }
             prop_assert_eq!(departures.len(), 0);
             prop_assert!(departures.returned.is_empty());
             let directory = &index.0;
@@ -619,11 +599,14 @@ mod tests {
         for i in 1..200 {
             index.insert(spread(i), 7, &mut departures);
         }
+        // A version that still has the second pod is held.
+        let held = departures.epochs.turn(Generation(5));
         index.depart(0, 1, Generation(9), &mut departures);
-        // A version of generation 5 is held, and still has the second pod.
-        index.settle(&mut departures, Generation(5), usize::MAX);
+        departures.epochs.turn(Generation(9));
+        index.settle(&mut departures, usize::MAX);
         assert!(slots(&index, 0).contains(&1));
-        index.settle(&mut departures, Generation(9), usize::MAX);
+        drop(held);
+        index.settle(&mut departures, usize::MAX);
         assert!(!slots(&index, 0).contains(&1));
     }
 
@@ -639,7 +622,7 @@ mod tests {
             assert!(slots(&index, spread(i)).contains(&(i % 5000)));
             index.depart(spread(i), i % 5000, Generation(1), &mut departures);
         }
-        index.settle(&mut departures, Generation(1), usize::MAX);
+        index.settle(&mut departures, usize::MAX);
         assert!((0..ENTRIES).all(|i| slots(&index, spread(i)).is_empty()));
         assert_eq!((index.0.depth, index.0.len()), (0, 1));
     }

@@ -134,7 +134,8 @@ impl State {
 
     /// Returns a snapshot of the current state. O(1).
     #[must_use]
-    pub(crate) fn freeze(&self) -> Snapshot {
+    pub(crate) fn freeze(&mut self) -> Snapshot {
+        self.draft.turn();
         self.draft.freeze()
     }
 

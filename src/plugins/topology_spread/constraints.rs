@@ -152,11 +152,8 @@ pub(super) struct Selected {
 
 impl Selected {
     pub(super) fn follow(&mut self, cluster: &Cluster, pod: &Pod) -> Option<LabelSelector> {
-        let reads = reads(cluster, pod);
-        let is_known =
-            |(lineage, known): &(Lineage, Generation)| *known == reads && lineage.includes(cluster);
-        if !self.key.as_ref().is_some_and(is_known) {
-            let key = Some((cluster.lineage(), reads));
+        let key = Some((cluster.lineage(), reads(cluster, pod)));
+        if self.key != key {
             *self = Selected { key, selector: default_selector(cluster, &pod.template) };
         }
         self.selector.clone()

@@ -108,9 +108,9 @@ impl AllNodes {
     /// Returns the number of nodes in each domain, one sum per constraint. O(1), or O(nodes) after the layout has
     /// changed.
     pub(super) fn follow(&mut self, cluster: &Cluster, constraints: &[Constraint<'_>]) -> &Keys {
-        let layout = cluster.layout();
-        if !self.of.as_ref().is_some_and(|(of, at)| *at == layout && of.includes(cluster)) {
-            *self = AllNodes { of: Some((cluster.lineage(), layout)), by_keys: Vec::new() };
+        let of = Some((cluster.lineage(), cluster.layout()));
+        if self.of != of {
+            *self = AllNodes { of, by_keys: Vec::new() };
         }
         let keys = constraints.iter().map(|constraint| constraint.key);
         let known = self.by_keys.iter().position(|(known, _)| known.iter().eq(keys.clone()));

@@ -100,7 +100,7 @@ impl Draft {
     pub(crate) fn fork(base: &Cluster) -> Draft {
         let branch = super::fork::new_branch();
         let mut cluster = Cluster { branch, plan: None, ..base.share() };
-        cluster.lookup.fork_off(&base.rest.leases);
+        cluster.lookup.fork_off();
         Draft {
             cluster,
             numbers: FreeNumbers::default(),
@@ -127,13 +127,17 @@ impl Draft {
     pub(crate) fn settle(&mut self, horizon: Generation, most: usize) -> usize {
         self.horizon = horizon;
         let before = self.departures.len();
-        let Cluster { lookup, rest, generation, .. } = &mut self.cluster;
-        lookup.set_horizon(&mut self.departures, &rest.leases, horizon, *generation, most);
+        self.cluster.lookup.settle(&mut self.departures, most);
         before - self.departures.len()
     }
 
     fn span(&self) -> Span {
         Span { now: self.cluster.generation, horizon: self.horizon }
+    }
+
+    /// Prepares the writer's draft for [`Draft::freeze`]. O(1).
+    pub(crate) fn turn(&mut self) {
+        self.cluster.lookup.turn(&mut self.departures, self.cluster.generation);
     }
 
     /// Returns the current version. O(1).
@@ -339,19 +343,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_horizon_that_jumps_is_processed_in_bounded_steps() {
+    fn a_version_held_for_long_is_settled_in_bounded_steps() {
         const GONE: u64 = if cfg!(miri) { 500 } else { 100_000 };
         let mut draft = Draft::new();
         let hash = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         for n in 0..GONE {
             draft.cluster.lookup.insert(hash(n), 7, &mut draft.departures);
         }
+        draft.turn();
+        let held = draft.freeze();
         for n in 0..GONE {
             draft.cluster.lookup.remove(hash(n), 7, Generation(n + 1), &mut draft.departures);
         }
-        // Until now, a version from before all departures was held.
+        draft.begin(Generation(GONE));
+        draft.turn();
         draft.set_horizon(Generation::ZERO);
         assert_eq!(draft.departures.len() as u64, GONE);
+        drop(held);
         while !draft.departures.is_empty() {
             let before = draft.departures.len();
             draft.set_horizon(Generation(GONE));
