@@ -445,8 +445,7 @@ impl Writer {
     /// The rest of [`Writer::publish`]: frees replaced versions, and moves the horizon.
     pub(super) fn clean_up(&mut self) {
         if self.publisher.free_replaced() {
-            // Not before the publish: until then, readers can still take the previous version, which may refer to numbers
-            // that were released since.
+            // After the replaced version is freed, so that it counts only if it is held.
             self.state.set_horizon(Generation(self.publisher.oldest_held()));
         }
     }
@@ -673,6 +672,22 @@ mod tests {
             assert_eq!((writer.figures().rebuilds, writer.cluster().pod_count()), (round, 1));
             assert_eq!(reader.snapshot().dump(), whole, "the rebuild is published");
         }
+    }
+
+    #[test]
+    fn an_engine_that_begins_with_a_version_keeps_its_pods_indexed() {
+        let mut first = writer(CommitPolicy::Room);
+        let placed = pod("p").on("n1").build();
+        first.add_pod(placed.clone()).unwrap();
+        first.publish();
+        let mut second = Writer::at(&first.snapshot(), Config::default());
+        second.add_node(node("other").build()).unwrap();
+        second.publish();
+        first.remove_pod(&placed).unwrap();
+        first.publish();
+        first.reclaim();
+        assert!(first.cluster().pod(&placed.uid).is_none());
+        assert!(second.cluster().pod(&placed.uid).is_some());
     }
 
     #[test]

@@ -1,24 +1,26 @@
-//! Epochs tell the writer which versions somebody still needs, without making it wait for anybody.
+//! Epochs tell the writer which versions are still needed, without making it wait for a reader or a fork.
 //!
 //! All versions share one index of pods (see `pod_index.rs`). The writer must not remove an entry that a version or a
 //! fork needs, and a fork outlives the version that it starts at.
 //!
 //! The writer's versions are divided into *epochs*: runs of consecutive versions, each with a reference count of its
 //! own. Each version holds its epoch, and so does each fork of it, each fork of that fork, and each of their versions.
-//! So nobody needs a version of an epoch whose count only the writer holds. Holding and leaving an epoch is one atomic
-//! addition each.
+//! Holding and leaving an epoch is one atomic addition each. A version begins another epoch if pods have departed in
+//! the meantime, because it needs fewer entries than the versions before it.
 //!
-//! A version begins an epoch if pods departed since the last one began, since it needs fewer entries. There are at most
-//! [`EPOCHS`] of them. If that many are held, the newest continues until the oldest ends, which costs precision and not
-//! correctness: while the oldest is held, no later entry could be removed anyway. Once it ends, the epoch that grew long
-//! retains its entries until nobody holds it.
+//! An epoch ends when only the writer holds it. No holder is missed: a count of one cannot grow, because only a holder
+//! can add to it. A pin is not counted, but the pinned version is, and the writer drops that version only after a scan
+//! that finds no pin.
+//!
+//! At most [`EPOCHS`] epochs are held. If that many are, the newest continues until one of them ends. It then retains
+//! its entries until all of its versions and their forks are gone, which costs memory and not correctness.
 
 use std::collections::VecDeque;
 
 use crate::model::Generation;
 use crate::sync::{Arc, mutated};
 
-/// Maximum number of epochs that have not ended. Under checkers the number is small, so that they reach the limit.
+/// Maximum number of epochs. Under checkers it is small, so that they reach it.
 const EPOCHS: usize = if cfg!(loom) {
     2
 } else if cfg!(test) {
@@ -41,8 +43,12 @@ pub(crate) struct Epochs {
 }
 
 impl Epochs {
-    /// Returns the epoch of the version `now`, which is about to be frozen. O(1).
+    /// Returns the epoch of the version `now`, which is about to be frozen. O(1), or O([`EPOCHS`]) if there are that
+    /// many.
     pub(crate) fn turn(&mut self, now: Generation) -> Epoch {
+        if self.is_due && self.running.len() == EPOCHS {
+            self.running.retain_mut(|(_, epoch)| epoch.is_held());
+        }
         let may_begin = self.is_due && self.running.len() < EPOCHS;
         match self.running.back() {
             Some((_, newest)) if !may_begin => newest.clone(),
@@ -56,19 +62,25 @@ impl Epochs {
         }
     }
 
-    /// Returns the oldest generation whose version somebody may need, or the greatest if there is no version. O(epochs
-    /// that end).
+    /// Returns the oldest generation whose version may be needed, or zero before the first call of [`Epochs::turn`].
+    /// O(epochs that end).
     pub(crate) fn horizon(&mut self) -> Generation {
         // The newest epoch never ends: the next version may belong to it.
-        while self.running.len() > 1 {
-            let Some((_, Epoch(oldest))) = self.running.front_mut() else { break };
-            // `get_mut` also ensures that what the holders read happens before the writer changes it.
-            if Arc::get_mut(oldest).is_none() && !mutated!("epoch-ignored") {
-                break;
-            }
+        while self.running.len() > 1
+            && self.running.front_mut().is_some_and(|(_, oldest)| !oldest.is_held())
+        {
             self.running.pop_front();
         }
-        self.running.front().map_or(Generation(u64::MAX), |(begin, _)| *begin)
+        self.running.front().map_or(Generation::ZERO, |(begin, _)| *begin)
+    }
+}
+
+impl Epoch {
+    /// Returns whether another handle exists. Only the writer may call this.
+    fn is_held(&mut self) -> bool {
+        // Unlike the strong count, `get_mut` also ensures that what the holders of dropped handles have read happens
+        // before the writer overwrites it.
+        Arc::get_mut(&mut self.0).is_none() && !mutated!("epoch-ignored")
     }
 }
 
@@ -85,7 +97,7 @@ mod tests {
     #[test]
     fn the_oldest_epoch_that_is_held_is_the_horizon() {
         let mut epochs = Epochs::default();
-        assert_eq!(epochs.horizon(), Generation(u64::MAX));
+        assert_eq!(epochs.horizon(), Generation::ZERO);
         let first = turn(&mut epochs, 3);
         let second = turn(&mut epochs, 7);
         let third = turn(&mut epochs, 9);
@@ -111,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_held_forever_lets_a_constant_number_of_later_ones_begin() {
+    fn an_epoch_held_forever_does_not_delay_the_end_of_later_ones() {
         let mut epochs = Epochs::default();
         let first = turn(&mut epochs, 1);
         for now in 2..1_000 {
@@ -119,15 +131,22 @@ mod tests {
             assert_eq!(epochs.horizon(), Generation(1));
             assert!(epochs.running.len() <= EPOCHS);
         }
-        let last = epochs.turn(Generation(1_000));
         drop(first);
-        // All versions after the last epoch that could begin are in it.
-        let begin = epochs.horizon();
-        assert!(begin > Generation(1) && begin <= Generation(999));
-        // A pod departed since, so that the next version begins an epoch.
-        let next = epochs.turn(Generation(2_000));
-        assert_eq!(epochs.horizon(), begin);
-        drop((last, next));
-        assert_eq!(epochs.horizon(), Generation(2_000));
+        assert_eq!(epochs.horizon(), Generation(999));
+    }
+
+    #[test]
+    fn if_all_epochs_are_held_the_newest_continues_until_one_ends() {
+        let mut epochs = Epochs::default();
+        let mut held: VecDeque<Epoch> = (1..4).map(|now| turn(&mut epochs, now)).collect();
+        let long = turn(&mut epochs, 4);
+        held.remove(1);
+        // Pods departed before version 4, so that the next version begins an epoch.
+        let next = epochs.turn(Generation(5));
+        held.clear();
+        assert_eq!(epochs.horizon(), Generation(3));
+        drop(long);
+        assert_eq!(epochs.horizon(), Generation(5));
+        drop(next);
     }
 }

@@ -13,7 +13,7 @@ use super::custom::Store;
 use super::draft::Draft;
 use super::godel::Leaving;
 
-/// The next branch number. Branch numbers are unique within the process; 0 is that of writers that began empty.
+/// The next number of a branch or an origin, unique within the process. Branch 0 is that of writers that began empty.
 static BRANCHES: AtomicU64 = AtomicU64::new(1);
 
 pub(super) fn new_branch() -> u64 {

@@ -108,7 +108,7 @@ pub(crate) mod model {
             self.departures.len()
         }
 
-        /// Returns the index of the version `now`, which is published now.
+        /// Returns the index of the version `now`, which the writer publishes.
         pub fn version(&mut self, now: u64) -> PodIndexVersion {
             self.latest.turn(&mut self.departures, Generation(now));
             PodIndexVersion(self.latest.share())

@@ -198,12 +198,30 @@ mod tests {
             state.apply(&Event::RemovePod { uid, node: None }).unwrap();
         }
         let horizon = state.cluster().generation();
+        drop(state.freeze());
         let mut settled = Vec::new();
         while settled.last() != Some(&0) {
             settled.push(state.settle(horizon, 150));
         }
         // Each of the 500 pods has an entry for its uid and one for its name.
         assert_eq!(settled, [150, 150, 150, 150, 150, 150, 100, 0]);
+    }
+
+    #[test]
+    fn a_departed_pod_is_indexed_until_the_last_version_that_has_it_is_dropped() {
+        let mut state = state();
+        let new = pod("p").on("n1").build();
+        state.apply(&Event::AddPod(new.clone().into())).unwrap();
+        let with = state.freeze();
+        state.apply(&Event::RemovePod { uid: new.uid.clone(), node: None }).unwrap();
+        let without = state.freeze();
+        let horizon = state.cluster().generation();
+        assert_eq!(state.settle(horizon, usize::MAX), 0);
+        assert!(with.pod(&new.uid).is_some());
+        drop(with);
+        // Its uid and its name.
+        assert_eq!(state.settle(horizon, usize::MAX), 2);
+        assert!(without.pod(&new.uid).is_none());
     }
 
     #[test]

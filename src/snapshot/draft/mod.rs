@@ -116,14 +116,14 @@ impl Draft {
         self.cluster.generation = generation;
     }
 
-    /// Declares that no version before `horizon` is held, and drops the index entries of some departed pods.
+    /// Declares that no version before `horizon` is held, so that numbers released until then can be reused, and drops
+    /// the index entries of some departed pods that no version or fork needs.
     /// O(pods that departed since the last call).
     pub(crate) fn set_horizon(&mut self, horizon: Generation) {
         self.settle(horizon, self.departures.settle_limit());
     }
 
-    /// Like [`Draft::set_horizon`], but drops the entries of at most `most` pods that no version needs any more.
-    /// Returns their number. O(`most`).
+    /// Like [`Draft::set_horizon`], but drops the entries of at most `most` pods. Returns their number. O(`most`).
     pub(crate) fn settle(&mut self, horizon: Generation, most: usize) -> usize {
         self.horizon = horizon;
         let before = self.departures.len();
@@ -135,12 +135,12 @@ impl Draft {
         Span { now: self.cluster.generation, horizon: self.horizon }
     }
 
-    /// Prepares the writer's draft for [`Draft::freeze`]. O(1).
+    /// Enters the epoch of the version that the writer is about to freeze. O(1).
     pub(crate) fn turn(&mut self) {
         self.cluster.lookup.turn(&mut self.departures, self.cluster.generation);
     }
 
-    /// Returns the current version. O(1).
+    /// Returns the current version. Only forks may omit [`Draft::turn`] before. O(1).
     pub(crate) fn freeze(&self) -> Snapshot {
         Snapshot(self.cluster.share())
     }
