@@ -3,8 +3,6 @@
 # publish costs and which memory is freed afterwards. A debug build stops at 40,000 nodes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-# This setting shortens the build and does not change the counts.
-export CARGO_TARGET_DIR=target/cost CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 cargo test --release -p portolan --test cost_law --test freeing --test memory -- --nocapture
 cargo test --release -p portolan --test threads shared_readers:: -- --nocapture
 cargo test --release -p portolan --test scheduler steps:: -- --nocapture

@@ -6,12 +6,12 @@
 //! object that the counting reads changes, or if the version belongs to another lineage.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::framework::ByTemplate;
 use crate::model::{Generation, Template};
-use crate::snapshot::{Chunk, Cluster, Followed, Lineage, PerChunk};
+use crate::snapshot::{Chunk, Cluster, Followed, Lineage, PerChunk, next_stamp};
 
 use super::topology::{Domain, Keys};
 
@@ -44,13 +44,6 @@ pub(super) struct Ledger {
     /// See [`Ledger::version`].
     version: u64,
     spare: Part,
-}
-
-/// Returns a number that is greater than all numbers that were returned before.
-fn next_version() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    // Relaxed: the additions to one atomic have one order, so the numbers grow; they order no other data.
-    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Ledger {
@@ -91,7 +84,7 @@ impl Ledger {
         } else {
             self.parts.clear();
             let parts = std::mem::take(&mut self.parts);
-            *self = Ledger { of, parts, version: next_version(), ..Ledger::default() };
+            *self = Ledger { of, parts, version: next_stamp(), ..Ledger::default() };
             start(&mut self.keys);
             for (id, at, chunk) in cluster.chunk_list() {
                 self.update((id, at), chunk, &mut count);
@@ -130,7 +123,7 @@ impl Ledger {
                 has_crossed |= self.keys.0[sum].count(domain, amount);
             }
             if has_crossed {
-                self.version = next_version();
+                self.version = next_stamp();
             }
             std::mem::swap(part, &mut new);
         }

@@ -809,7 +809,7 @@ struct Origin(u64);
 
 impl Default for Origin {
     fn default() -> Origin {
-        Origin(super::fork::new_branch())
+        Origin(super::table::next_stamp())
     }
 }
 

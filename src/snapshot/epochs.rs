@@ -12,8 +12,8 @@
 //! can add to it. A pin is not counted, but the pinned version is, and the writer drops that version only after a scan
 //! that finds no pin.
 //!
-//! At most [`EPOCHS`] epochs are held. If that many are, the newest continues until one of them ends. It then retains
-//! its entries until all of its versions and their forks are gone, which costs memory and not correctness.
+//! At most [`EPOCHS`] epochs are held. If that many are, the newest continues until one of them ends, and retains its
+//! entries until all of its versions and their forks are gone, which costs memory and not correctness.
 
 use std::collections::VecDeque;
 

@@ -2,7 +2,6 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::model::{
     CustomEvent, EventError, Generation, Name, Node, Object, ObjectKind, Pod, PodState, Uid,
@@ -12,14 +11,6 @@ use super::cluster::{Cluster, Snapshot};
 use super::custom::Store;
 use super::draft::Draft;
 use super::godel::Leaving;
-
-/// The next number of a branch or an origin, unique within the process. Branch 0 is that of writers that began empty.
-static BRANCHES: AtomicU64 = AtomicU64::new(1);
-
-pub(super) fn new_branch() -> u64 {
-    // Relaxed suffices, because only the uniqueness of the number matters.
-    BRANCHES.fetch_add(1, Ordering::Relaxed)
-}
 
 /// A private copy of a version, which can be changed and read like the cluster.
 ///

@@ -59,6 +59,7 @@ pub(crate) use placed::PlacedChunk;
 pub(crate) use plan::Plan;
 pub use plan::Recheck;
 pub use stores::Objects;
+pub(crate) use table::next_stamp;
 pub(crate) use tally::{Hosts, InLane};
 pub(crate) use victims::importance;
 pub use victims::{Freed, Victims};

@@ -232,10 +232,10 @@ pub(crate) struct Interned<V: Part> {
     stamp: u64,
 }
 
-/// Returns a number that was never returned before, and is not 0.
+/// Returns a number that is greater than all numbers that the process got before, and is not 0.
 pub(crate) fn next_stamp() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    // Relaxed: the additions to one atomic have one order, so the numbers differ; they order no other data.
+    // Relaxed: the additions to one atomic have one order, so the numbers grow; they order no other data.
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 

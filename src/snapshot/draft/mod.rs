@@ -98,8 +98,7 @@ impl Draft {
 
     /// Starts a new lineage at `base`. O(1).
     pub(crate) fn fork(base: &Cluster) -> Draft {
-        let branch = super::fork::new_branch();
-        let mut cluster = Cluster { branch, plan: None, ..base.share() };
+        let mut cluster = Cluster { branch: next_stamp(), plan: None, ..base.share() };
         cluster.lookup.fork_off();
         Draft {
             cluster,
@@ -117,8 +116,7 @@ impl Draft {
     }
 
     /// Declares that no version before `horizon` is held, so that numbers released until then can be reused, and drops
-    /// the index entries of some departed pods that no version or fork needs.
-    /// O(pods that departed since the last call).
+    /// the index entries of some departed pods that no version or fork needs. O(pods that departed since the last call).
     pub(crate) fn set_horizon(&mut self, horizon: Generation) {
         self.settle(horizon, self.departures.settle_limit());
     }
