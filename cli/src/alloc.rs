@@ -37,21 +37,30 @@ static COUNTED: AtomicI64 = AtomicI64::new(0);
 /// The most bytes in a thread's own counter.
 const OWN: i64 = 64 << 10;
 
+#[inline]
 fn count(bytes: i64) {
     #[cfg(test)]
     let _ = OF_THREAD.try_with(|all| all.set(all.get() + bytes));
     let counted = LIVE.try_with(|live| {
         let own = live.get() + bytes;
-        let is_much = own.abs() > OWN;
-        live.set(if is_much { 0 } else { own });
-        if is_much { own } else { 0 }
+        live.set(own);
+        if !(-OWN..=OWN).contains(&own) {
+            live.set(0);
+            add(own);
+        }
     });
     // The counter of a terminating thread may already be destroyed.
-    match counted.unwrap_or(bytes) {
-        0 => {}
-        // Relaxed: a sum that orders no other memory.
-        bytes => drop(COUNTED.fetch_add(bytes, Ordering::Relaxed)),
+    if counted.is_err() {
+        add(bytes);
     }
+}
+
+/// Out of line, so that [`count`] needs no stack.
+#[cold]
+#[inline(never)]
+fn add(bytes: i64) {
+    // Relaxed: a sum that orders no other memory.
+    COUNTED.fetch_add(bytes, Ordering::Relaxed);
 }
 
 /// Bytes allocated and not freed by the process, up to 64 KiB for each other thread.

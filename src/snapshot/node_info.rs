@@ -363,7 +363,7 @@ impl<'a> PodInfo<'a> {
     /// Returns whether the pod is assumed: placed here but not yet confirmed.
     #[must_use]
     pub fn is_assumed(&self) -> bool {
-        self.record.assumed
+        self.node.lane().pods.is_assumed(self.index)
     }
 
     /// Returns whether the pod is bound, or assumed by this scheduler or another. A bound pod that still carries the

@@ -195,6 +195,7 @@ impl Backlog {
     }
 
     /// Frees kept parts, the latest first, within at most `*steps` steps, and subtracts the steps used.
+    #[inline]
     pub(crate) fn work_off(&mut self, steps: &mut u64) {
         while *steps > 0
             && let Some(part) = self.parts.pop()
@@ -284,6 +285,7 @@ mod local {
     }
 
     /// The number of slots this thread has allocated; wraps.
+    #[inline]
     pub fn made() -> u64 {
         THREAD.with(|thread| thread.made.get())
     }
@@ -325,6 +327,7 @@ mod local {
     }
 
     impl<'a> Scope<'a> {
+        #[inline]
         pub(super) fn open(steps: &'a mut u64, into: &'a mut Vec<Box<dyn Part>>) -> Self {
             let around = THREAD.with(|thread| {
                 thread.scopes.set(thread.scopes.get() + 1);
@@ -336,19 +339,23 @@ mod local {
 
     impl Drop for Scope<'_> {
         /// Also runs if a destructor panicked.
+        #[inline]
         fn drop(&mut self) {
             *self.steps = THREAD.with(|thread| {
                 thread.scopes.set(thread.scopes.get() - 1);
                 thread.left.replace(self.around)
             });
-            self.into.extend(take_put_off());
+            self.into.append(&mut take_put_off());
         }
     }
 
     /// Returns the deferred parts reversed. The deepest part of a tree was deferred first and must be resumed first,
     /// from the end of the list, so that a tree never has more than `FEW` parts per level.
-    fn take_put_off() -> impl ExactSizeIterator<Item = Box<dyn Part>> {
-        THREAD.with(|thread| thread.put_off.take()).into_iter().rev()
+    #[inline]
+    fn take_put_off() -> Vec<Box<dyn Part>> {
+        let mut parts = THREAD.with(|thread| thread.put_off.take());
+        parts.reverse();
+        parts
     }
 
     /// The first field of a type that its owner frees in bounded steps. Fields drop in declaration order.
@@ -382,7 +389,7 @@ mod local {
                 scopes == 0
             });
             if is_last {
-                hand_over(take_put_off().collect());
+                hand_over(take_put_off());
             }
         }
     }
