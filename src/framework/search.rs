@@ -6,6 +6,7 @@
 //! in an earlier cycle ([`Filter::version`](super::Filter::version)), the cache has this verdict, too.
 
 use std::collections::HashMap;
+use std::ptr;
 use std::time::Instant;
 
 use crate::model::Generation;
@@ -57,7 +58,7 @@ impl<'a> FoundChunks<'a> {
             *lanes.entry(chunk).or_default() |= 1 << lane;
         }
         for (of, mask) in &mut self.nodes {
-            *mask &= lanes.get(&std::ptr::from_ref(of.chunk)).copied().unwrap_or(0);
+            *mask &= lanes.get(&ptr::from_ref(of.chunk)).copied().unwrap_or(0);
         }
         self.nodes.retain(|(_, mask)| *mask != 0);
         self.feasible = kept.len();
@@ -70,26 +71,27 @@ impl<'a> FoundChunks<'a> {
     }
 }
 
-/// Begins to load the columns that most searches read: resources and numbers of pods. In a large cluster, they are not
-/// in the caches of the core, and loading them takes longer than judging them.
-fn prefetch(chunk: &Chunk) {
+/// Begins to load the columns that most searches read, unless the chunk shares them with `loaded`: resources and
+/// numbers of pods. In a large cluster, they are not in the caches of the core, and loading them takes longer than
+/// judging them.
+fn prefetch(chunk: &Chunk, loaded: &Chunk) {
     dispatch::prefetch(&chunk.fixed.unschedulable);
-    dispatch::prefetch(chunk.allowed_pods());
     dispatch::prefetch(chunk.pods());
-    for column in [
-        chunk.allocatable_cpu(),
-        chunk.requested_cpu(),
-        chunk.allocatable_memory(),
-        chunk.requested_memory(),
-        chunk.non_zero_cpu(),
-        chunk.non_zero_memory(),
-    ] {
-        dispatch::prefetch(column);
-    }
-    let (cpu, memory) = chunk.reciprocals();
-    dispatch::prefetch(cpu);
-    dispatch::prefetch(memory);
+    dispatch::prefetch(chunk.requested_cpu());
+    dispatch::prefetch(chunk.requested_memory());
     dispatch::prefetch(chunk.balance());
+    if !ptr::eq(chunk.non_zero_cpu(), chunk.requested_cpu()) {
+        dispatch::prefetch(chunk.non_zero_cpu());
+        dispatch::prefetch(chunk.non_zero_memory());
+    }
+    if !ptr::eq(chunk.allocatable_cpu(), loaded.allocatable_cpu()) {
+        let (cpu, memory) = chunk.reciprocals();
+        dispatch::prefetch(chunk.allowed_pods());
+        dispatch::prefetch(chunk.allocatable_cpu());
+        dispatch::prefetch(chunk.allocatable_memory());
+        dispatch::prefetch(cpu);
+        dispatch::prefetch(memory);
+    }
 }
 
 pub(super) struct Search<'a, 'c> {
@@ -266,11 +268,12 @@ impl<'a, 'c> Search<'a, 'c> {
         judged
     }
 
-    /// Begins to load the next chunk, unless it is cached, and the pointers to the columns of the one after it.
-    fn prefetch(&self, following: &Following<'_>) {
+    /// Begins to load the chunk that follows this one, unless it is cached, and the pointers to the columns of the one
+    /// after it.
+    fn prefetch(&self, now: &Chunk, following: &Following<'_>) {
         let [next, second] = following.ids().map(|next| self.listed(next?));
         if let Some(next) = next.filter(|next| self.cache.get(next.id, next.at).is_none()) {
-            prefetch(next.chunk);
+            prefetch(next.chunk, now);
         }
         if let Some(second) = second {
             dispatch::prefetch(second.chunk);
@@ -312,7 +315,7 @@ impl<'a> Sample<'_, 'a, '_> {
         let is_timed = job.is_new() && search.threads.are_several() && !self.is_timed;
         let started = is_timed.then(Instant::now);
         if job.is_new() {
-            search.prefetch(following);
+            search.prefetch(of.chunk, following);
         }
         search.judge(&mut job);
         if let Some(started) = started {

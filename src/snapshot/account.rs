@@ -6,12 +6,12 @@
 
 use crate::model::{Bytes, MilliCpu, NonZero, PodClass, PodResources, Resources, Scalars};
 
-use super::chunk::{Chunk, Column, LANES, ResourceId};
+use super::chunk::{Chunk, Column, NOTHING, ResourceId};
 use super::cluster::Cluster;
 use super::pod_index::MAX_SLOTS;
 
 /// The bit set in the numbers of the best-effort account's columns.
-const BEST_EFFORT: ResourceId = 1 << 31;
+pub(super) const BEST_EFFORT: ResourceId = 1 << 31;
 
 /// The best-effort account's columns for the resources that every node has. They are numbered downwards from
 /// `u32::MAX`, far above the number of any scalar.
@@ -38,8 +38,6 @@ const _: () = assert!(MAX_SLOTS < BEST_EFFORT && Amount::NonZeroMemory.number() 
 pub(crate) fn is_best_effort(column: ResourceId) -> bool {
     column >= BEST_EFFORT
 }
-
-static NOTHING: Column<i64> = [0; LANES];
 
 /// A view of the columns of one class of pods in a chunk. Copying it is cheap.
 #[derive(Clone, Copy)]

@@ -4,18 +4,24 @@
 //! columns that pods cannot change are a separate allocation, so placing a pod copies only the other half. Data that is
 //! rarely read is stored below in groups of eight, so that copying any one level bumps at most about a dozen reference
 //! counts.
+//!
+//! A large cluster's columns do not fit into the caches of a core, and loading them takes longer than reading them. So
+//! chunks whose nodes have the same allocatable amounts share one copy of these, and the columns that are usually zero
+//! or equal to others exist only in the chunks where they differ.
 
 use std::ops::Deref;
 
 use triomphe::Arc;
 
 use crate::freeing::{self, Counted, Part};
-use crate::model::{Generation, HOSTNAME, Node, Resources};
+use crate::model::{Generation, HOSTNAME, Node};
 
+use super::account::BEST_EFFORT;
 use super::cluster::Cluster;
 use super::cost;
 use super::lane::{EMPTY, Identity, Lane};
 use super::node_info::NodeInfo;
+use super::pod_index::MAX_SLOTS;
 use super::tally::{Tallied, Tally};
 use super::victims::VictimIndex;
 
@@ -70,7 +76,9 @@ pub struct Chunk {
     pub(crate) live: u64,
     pub(crate) fixed: Arc<Fixed>,
     pub(crate) requested: Single<Requested>,
-    /// The requested scalar resources that are non-zero in some lane.
+    /// `None` if these are the amounts in `requested`, because no container leaves them to Kubernetes' default.
+    non_zero: Option<Single<NonZeroRequested>>,
+    /// The requested scalar resources that are non-zero in some lane, and likewise ephemeral storage.
     pub(crate) scalars: Option<Arc<Vec<ScalarColumn>>>,
     groups: [Option<Arc<Group<Lane>>>; LANES / GROUP],
     pub(crate) affinity: u64,
@@ -83,13 +91,7 @@ pub struct Chunk {
 /// The columns that pods cannot change.
 pub(crate) struct Fixed {
     pub(crate) slot: Column<NodeSlot>,
-    pub(crate) cpu: Column<i64>,
-    pub(crate) memory: Column<i64>,
-    /// Reciprocals of cpu and memory, for the scores; the reciprocal of 0 is stored as 0.
-    pub(crate) reciprocal_cpu: Column<f64>,
-    pub(crate) reciprocal_memory: Column<f64>,
-    pub(crate) ephemeral_storage: Column<i64>,
-    pub(crate) allowed_pods: Column<i64>,
+    allocatable: Arc<Allocatable>,
     pub(crate) taints: Column<SetId>,
     pub(crate) labels: Column<SetId>,
     pub(crate) unschedulable: u64,
@@ -99,19 +101,50 @@ pub(crate) struct Fixed {
     identities: [Option<Arc<Group<Identity>>>; LANES / GROUP],
 }
 
+/// The allocatable amounts of the resources that every node has. All lanes of a new chunk have those of its first node,
+/// so that chunks of equal nodes can share them.
+#[derive(Clone)]
+struct Allocatable {
+    cpu: Column<i64>,
+    memory: Column<i64>,
+    /// Reciprocals of cpu and memory, for the scores; the reciprocal of 0 is stored as 0.
+    reciprocal_cpu: Column<f64>,
+    reciprocal_memory: Column<f64>,
+    ephemeral_storage: Column<i64>,
+    allowed_pods: Column<i64>,
+}
+
+/// Amounts of one lane: cpu, memory, ephemeral storage and pods.
+type AllocatableAt = [i64; 4];
+
 /// The columns that pods change. [`Single::make_mut`] copies them, and counts the copies.
 #[derive(Clone, Copy)]
 pub(crate) struct Requested {
     pub(crate) cpu: Column<i64>,
     pub(crate) memory: Column<i64>,
-    pub(crate) ephemeral_storage: Column<i64>,
-    pub(crate) non_zero_cpu: Column<i64>,
-    pub(crate) non_zero_memory: Column<i64>,
     pub(crate) pods: Column<u32>,
     pub(crate) generation: Column<Generation>,
     /// See [`Chunk::balance`].
     balance: Column<u8>,
 }
+
+/// Amounts requested in one lane: cpu, memory, ephemeral storage, and cpu and memory with Kubernetes' defaults for
+/// containers that request none.
+type RequestedAt = [i64; 5];
+
+/// Requested cpu and memory with Kubernetes' defaults for containers that request none.
+#[derive(Clone, Copy)]
+struct NonZeroRequested {
+    cpu: Column<i64>,
+    memory: Column<i64>,
+}
+
+/// The number of the column of requested ephemeral storage, which no scalar resource has.
+const EPHEMERAL_STORAGE: ResourceId = BEST_EFFORT - 1;
+
+const _: () = assert!(MAX_SLOTS < EPHEMERAL_STORAGE);
+
+pub(super) static NOTHING: Column<i64> = [0; LANES];
 
 /// The amounts of one scalar resource.
 #[derive(Clone)]
@@ -126,17 +159,50 @@ struct Group<T: Part>([Option<Arc<T>>; GROUP], Counted<GROUP>);
 impl Clone for Fixed {
     fn clone(&self) -> Fixed {
         cost::copied_bytes(size_of::<Fixed>() + size_of_val(&*self.scalars), LANES / GROUP);
-        Fixed { scalars: self.scalars.clone(), identities: self.identities.clone(), ..*self }
+        Fixed {
+            allocatable: self.allocatable.clone(),
+            scalars: self.scalars.clone(),
+            identities: self.identities.clone(),
+            ..*self
+        }
     }
 }
 
-impl Fixed {
-    fn set_cpu_and_memory(&mut self, at: usize, cpu: i64, memory: i64) {
-        let reciprocal = |whole: i64| if whole == 0 { 0.0 } else { 1.0 / whole as f64 };
-        (self.cpu[at], self.memory[at]) = (cpu, memory);
-        (self.reciprocal_cpu[at], self.reciprocal_memory[at]) =
-            (reciprocal(cpu), reciprocal(memory));
+impl Allocatable {
+    /// Returns columns in which all lanes have these amounts.
+    fn of_all(amounts: AllocatableAt) -> Allocatable {
+        let [cpu, memory, ephemeral_storage, allowed_pods] = amounts;
+        Allocatable {
+            cpu: [cpu; LANES],
+            memory: [memory; LANES],
+            reciprocal_cpu: [reciprocal(cpu); LANES],
+            reciprocal_memory: [reciprocal(memory); LANES],
+            ephemeral_storage: [ephemeral_storage; LANES],
+            allowed_pods: [allowed_pods; LANES],
+        }
     }
+
+    fn at(&self, at: usize) -> AllocatableAt {
+        [self.cpu[at], self.memory[at], self.ephemeral_storage[at], self.allowed_pods[at]]
+    }
+
+    fn set(&mut self, at: usize, amounts: AllocatableAt) {
+        [self.cpu[at], self.memory[at], self.ephemeral_storage[at], self.allowed_pods[at]] =
+            amounts;
+        self.reciprocal_cpu[at] = reciprocal(self.cpu[at]);
+        self.reciprocal_memory[at] = reciprocal(self.memory[at]);
+    }
+}
+
+fn reciprocal(whole: i64) -> f64 {
+    if whole == 0 { 0.0 } else { 1.0 / whole as f64 }
+}
+
+/// Returns the allocatable amounts of a node, or zeros.
+fn allocatable_of(node: Option<&Node>) -> AllocatableAt {
+    node.map_or([0; 4], |Node { allocatable, allowed_pods, .. }| {
+        [allocatable.cpu.0, allocatable.memory.0, allocatable.ephemeral_storage.0, *allowed_pods]
+    })
 }
 
 /// A shared value, stored as a slice of one element. `Arc::make_mut` copies the value to the stack first, whereas a
@@ -244,19 +310,17 @@ pub(crate) fn nth_lane(mask: u64, n: u32) -> Option<usize> {
 }
 
 impl Chunk {
-    pub(crate) fn new(zone: ZoneId, sequence: u32) -> Chunk {
+    /// Creates a chunk without nodes. It shares the allocatable amounts of another chunk as long as they are those of
+    /// its own nodes.
+    pub(crate) fn new(zone: ZoneId, sequence: u32, like: Option<&Chunk>) -> Chunk {
+        let zeros = || Arc::new(Allocatable::of_all([0; 4]));
         Chunk {
             zone,
             sequence,
             live: 0,
             fixed: Arc::new(Fixed {
                 slot: [NodeSlot(0); LANES],
-                cpu: [0; LANES],
-                memory: [0; LANES],
-                reciprocal_cpu: [0.0; LANES],
-                reciprocal_memory: [0.0; LANES],
-                ephemeral_storage: [0; LANES],
-                allowed_pods: [0; LANES],
+                allocatable: like.map_or_else(zeros, |like| like.fixed.allocatable.clone()),
                 taints: [0; LANES],
                 labels: [0; LANES],
                 unschedulable: 0,
@@ -268,13 +332,11 @@ impl Chunk {
             requested: Single::new(Requested {
                 cpu: [0; LANES],
                 memory: [0; LANES],
-                ephemeral_storage: [0; LANES],
-                non_zero_cpu: [0; LANES],
-                non_zero_memory: [0; LANES],
                 pods: [0; LANES],
                 generation: [Generation::ZERO; LANES],
                 balance: [100; LANES],
             }),
+            non_zero: None,
             scalars: None,
             groups: [const { None }; LANES / GROUP],
             affinity: 0,
@@ -346,18 +408,18 @@ impl Chunk {
     /// Returns the allocatable cpu, in milli-cores.
     #[must_use]
     pub fn allocatable_cpu(&self) -> &Column<i64> {
-        &self.fixed.cpu
+        &self.fixed.allocatable.cpu
     }
 
     /// Returns the allocatable memory, in bytes.
     #[must_use]
     pub fn allocatable_memory(&self) -> &Column<i64> {
-        &self.fixed.memory
+        &self.fixed.allocatable.memory
     }
 
     /// Returns the reciprocals of the allocatable cpu and memory; the reciprocal of 0 is 0.
     pub(crate) fn reciprocals(&self) -> (&Column<f64>, &Column<f64>) {
-        (&self.fixed.reciprocal_cpu, &self.fixed.reciprocal_memory)
+        (&self.fixed.allocatable.reciprocal_cpu, &self.fixed.allocatable.reciprocal_memory)
     }
 
     /// Returns how close the used shares of cpu and memory are, as NodeResourcesBalancedAllocation scores them: 50 to
@@ -369,8 +431,8 @@ impl Chunk {
     /// Recomputes the balance of a lane whose cpu or memory changed.
     pub(crate) fn rebalance(&mut self, at: usize) {
         let balance = balanced(
-            (self.requested.cpu[at], self.fixed.cpu[at]),
-            (self.requested.memory[at], self.fixed.memory[at]),
+            (self.requested.cpu[at], self.allocatable_cpu()[at]),
+            (self.requested.memory[at], self.allocatable_memory()[at]),
         );
         // The value is in 50..=100, unless a request is negative.
         let balance = balance.clamp(0, 100) as u8;
@@ -382,13 +444,13 @@ impl Chunk {
     /// Returns the allocatable ephemeral storage, in bytes.
     #[must_use]
     pub(crate) fn allocatable_ephemeral_storage(&self) -> &Column<i64> {
-        &self.fixed.ephemeral_storage
+        &self.fixed.allocatable.ephemeral_storage
     }
 
     /// Returns how many pods each node may run.
     #[must_use]
     pub fn allowed_pods(&self) -> &Column<i64> {
-        &self.fixed.allowed_pods
+        &self.fixed.allocatable.allowed_pods
     }
 
     /// Returns the number of each node's taint set, see [`Cluster::taint_set`]. Equal taints in equal order have the
@@ -419,19 +481,19 @@ impl Chunk {
     /// Returns the requested ephemeral storage, in bytes.
     #[must_use]
     pub(crate) fn requested_ephemeral_storage(&self) -> &Column<i64> {
-        &self.requested.ephemeral_storage
+        self.requested_scalar(EPHEMERAL_STORAGE).unwrap_or(&NOTHING)
     }
 
     /// Returns the requested cpu in milli-cores, with Kubernetes' default for containers that request none.
     #[must_use]
     pub(crate) fn non_zero_cpu(&self) -> &Column<i64> {
-        &self.requested.non_zero_cpu
+        self.non_zero.as_deref().map_or(&self.requested.cpu, |own| &own.cpu)
     }
 
     /// Returns the requested memory in bytes, with Kubernetes' default for containers that request none.
     #[must_use]
     pub(crate) fn non_zero_memory(&self) -> &Column<i64> {
-        &self.requested.non_zero_memory
+        self.non_zero.as_deref().map_or(&self.requested.memory, |own| &own.memory)
     }
 
     /// Returns the number of pods on each node.
@@ -549,9 +611,10 @@ impl Chunk {
         self.set_lane(at, lane);
     }
 
-    /// Empties a lane and zeroes all of its columns.
+    /// Empties a lane and zeroes its columns, except the allocatable amounts, which other chunks may share.
     pub(crate) fn clear(&mut self, at: usize) {
-        self.set_columns(at, &Columns::default());
+        let allocatable = self.fixed.allocatable.at(at);
+        self.set_columns(at, &Columns { allocatable, ..Columns::default() });
         let fixed = self.fixed_mut();
         fixed.slot[at] = NodeSlot(0);
         set_member(&mut fixed.identities, at, None);
@@ -567,19 +630,76 @@ impl Chunk {
         taints: SetId,
         labels: SetId,
     ) {
-        let none = Resources::default();
-        let allocatable = node.map_or(&none, |node| &node.allocatable);
+        self.set_allocatable(at, allocatable_of(node));
         let fixed = self.fixed_mut();
-        fixed.set_cpu_and_memory(at, allocatable.cpu.0, allocatable.memory.0);
-        fixed.ephemeral_storage[at] = allocatable.ephemeral_storage.0;
-        fixed.allowed_pods[at] = node.map_or(0, |node| node.allowed_pods);
         fixed.taints[at] = taints;
         fixed.labels[at] = labels;
         set(&mut fixed.unschedulable, at, node.is_some_and(|node| node.unschedulable));
         set(&mut fixed.tainted, at, node.is_some_and(|node| !node.taints.is_empty()));
         let is_host = |node: &Node| node.labels.get(HOSTNAME) == Some(&*node.name);
         set(&mut fixed.hosts, at, node.is_some_and(is_host));
+    }
+
+    fn set_allocatable(&mut self, at: usize, amounts: AllocatableAt) {
+        if self.fixed.allocatable.at(at) != amounts {
+            let is_only = self.live & !(1 << at) == 0;
+            let shared = &mut self.fixed_mut().allocatable;
+            if is_only {
+                *shared = Arc::new(Allocatable::of_all(amounts));
+            } else {
+                if !shared.is_unique() {
+                    cost::copied::<Allocatable>(0);
+                }
+                Arc::make_mut(shared).set(at, amounts);
+            }
+            self.rebalance(at);
+        }
+    }
+
+    fn requested_at(&self, at: usize) -> RequestedAt {
+        let Requested { cpu, memory, .. } = &*self.requested;
+        let storage = self.requested_ephemeral_storage();
+        let (non_zero_cpu, non_zero_memory) = (self.non_zero_cpu(), self.non_zero_memory());
+        [cpu[at], memory[at], storage[at], non_zero_cpu[at], non_zero_memory[at]]
+    }
+
+    /// Adds amounts to those of a lane (`sign` 1), or subtracts them (`sign` -1). The sums must fit in 64 bits.
+    pub(crate) fn add_requested(&mut self, at: usize, amounts: RequestedAt, sign: i64) {
+        let mut sums = self.requested_at(at);
+        for (sum, amount) in sums.iter_mut().zip(amounts) {
+            *sum = sum.wrapping_add(amount.wrapping_mul(sign));
+        }
+        self.set_requested(at, sums);
+    }
+
+    fn set_requested(&mut self, at: usize, amounts: RequestedAt) {
+        let [cpu, memory, storage, non_zero_cpu, non_zero_memory] = amounts;
+        let differs = (cpu, memory) != (non_zero_cpu, non_zero_memory);
+        if differs && self.non_zero.is_none() {
+            let Requested { cpu, memory, .. } = *self.requested;
+            self.non_zero = Some(Single::new(NonZeroRequested { cpu, memory }));
+        }
+        let requested = self.requested.make_mut();
+        (requested.cpu[at], requested.memory[at]) = (cpu, memory);
+        if let Some(non_zero) = &mut self.non_zero {
+            let own = non_zero.make_mut();
+            (own.cpu[at], own.memory[at]) = (non_zero_cpu, non_zero_memory);
+            if !differs && own.cpu == requested.cpu && own.memory == requested.memory {
+                self.non_zero = None;
+            }
+        }
+        if self.requested_ephemeral_storage()[at] != storage {
+            self.set_requested_scalar(at, EPHEMERAL_STORAGE, storage);
+        }
         self.rebalance(at);
+    }
+
+    /// Returns the columns of requested amounts, without those that equal others.
+    pub(crate) fn amounts(&self) -> impl Iterator<Item = &Column<i64>> {
+        let Requested { cpu, memory, .. } = &*self.requested;
+        let non_zero = self.non_zero.iter().flat_map(|own| [&own.cpu, &own.memory]);
+        let scalars = self.scalars.iter().flat_map(|columns| columns.iter());
+        [cpu, memory].into_iter().chain(non_zero).chain(scalars.map(|scalar| &scalar.amount))
     }
 
     pub(crate) fn set_allocatable_scalar(&mut self, at: usize, resource: ResourceId, amount: i64) {
@@ -601,26 +721,15 @@ impl Chunk {
         let scalars = |columns: &[ScalarColumn]| {
             columns
                 .iter()
-                .filter(|c| c.amount[at] != 0)
+                .filter(|c| c.amount[at] != 0 && c.resource != EPHEMERAL_STORAGE)
                 .map(|c| (c.resource, c.amount[at]))
                 .collect()
         };
         let (fixed, requested) = (&self.fixed, &self.requested);
         Columns {
-            allocatable: [
-                fixed.cpu[at],
-                fixed.memory[at],
-                fixed.ephemeral_storage[at],
-                fixed.allowed_pods[at],
-            ],
+            allocatable: fixed.allocatable.at(at),
             sets: [fixed.taints[at], fixed.labels[at]],
-            requested: [
-                requested.cpu[at],
-                requested.memory[at],
-                requested.ephemeral_storage[at],
-                requested.non_zero_cpu[at],
-                requested.non_zero_memory[at],
-            ],
+            requested: self.requested_at(at),
             pods: requested.pods[at],
             generation: requested.generation[at],
             flags: [
@@ -646,26 +755,16 @@ impl Chunk {
         for column in self.columns(at).requested_scalars {
             self.set_requested_scalar(at, column.0, 0);
         }
+        self.set_allocatable(at, from.allocatable);
         let fixed = self.fixed_mut();
-        let [cpu, memory, ephemeral_storage, allowed_pods] = from.allocatable;
-        fixed.set_cpu_and_memory(at, cpu, memory);
-        fixed.ephemeral_storage[at] = ephemeral_storage;
-        fixed.allowed_pods[at] = allowed_pods;
         [fixed.taints[at], fixed.labels[at]] = from.sets;
         set(&mut fixed.unschedulable, at, from.flags[0]);
         set(&mut fixed.tainted, at, from.flags[1]);
         set(&mut fixed.hosts, at, from.flags[2]);
+        self.set_requested(at, from.requested);
         let requested = self.requested_mut();
-        [
-            requested.cpu[at],
-            requested.memory[at],
-            requested.ephemeral_storage[at],
-            requested.non_zero_cpu[at],
-            requested.non_zero_memory[at],
-        ] = from.requested;
         requested.pods[at] = from.pods;
         requested.generation[at] = from.generation;
-        self.rebalance(at);
         set(&mut self.affinity, at, from.flags[3]);
         set(&mut self.required_anti_affinity, at, from.flags[4]);
         set(&mut self.ports, at, from.flags[5]);
@@ -682,14 +781,21 @@ impl Chunk {
 /// The values of one lane in all columns of a chunk.
 #[derive(Default)]
 pub(crate) struct Columns {
-    allocatable: [i64; 4],
+    allocatable: AllocatableAt,
     sets: [SetId; 2],
-    requested: [i64; 5],
+    requested: RequestedAt,
     pods: u32,
     generation: Generation,
     flags: [bool; 7],
     allocatable_scalars: Vec<(ResourceId, i64)>,
     requested_scalars: Vec<(ResourceId, i64)>,
+}
+
+impl Columns {
+    /// Returns the columns of a new node, of which only the amounts are set.
+    pub(crate) fn of(node: &Node) -> Columns {
+        Columns { allocatable: allocatable_of(Some(node)), ..Columns::default() }
+    }
 }
 
 pub(crate) fn set(mask: &mut u64, at: usize, on: bool) {
@@ -722,6 +828,8 @@ fn set_scalar(columns: &mut Vec<ScalarColumn>, at: usize, resource: ResourceId, 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::cache::{Config, Engine, Writer};
+    use crate::model::node;
 
     #[test]
     fn a_shared_value_is_copied_and_counted_once() {
@@ -733,5 +841,53 @@ mod tests {
         value.make_mut()[1] = 3;
         assert_eq!(cost::take().bytes, 0);
         assert_eq!((held[0], value[0], value[1]), (1, 2, 3));
+    }
+
+    #[test]
+    fn chunks_of_equal_nodes_share_their_allocatable_amounts() {
+        let (mut writer, _) = Engine::inline(Config::default());
+        let node = |n: usize, cpu: i64| node(format!("n{n}")).zone("a").cpu(cpu).pods(110).build();
+        for n in 0..3 * LANES {
+            writer.add_node(node(n, 4_000)).unwrap();
+        }
+        let columns = |writer: &Writer| -> Vec<(usize, Column<i64>)> {
+            let chunks = writer.cluster().chunks.iter();
+            chunks
+                .map(|(_, chunk)| chunk.allocatable_cpu())
+                .map(|cpu| (std::ptr::from_ref(cpu).addr(), *cpu))
+                .collect()
+        };
+        let [first, second, third] = columns(&writer)[..] else { panic!("three chunks") };
+        assert_eq!(first, (second.0, [4_000; LANES]));
+        assert_eq!(second, third);
+        // Lanes that become empty do not end it. The node is added to a chunk of its own.
+        writer.remove_node("n150").unwrap();
+        writer.add_node(node(150, 4_000)).unwrap();
+        assert_eq!(columns(&writer), [first; 4]);
+        // A node that differs ends it, for its own chunk.
+        writer.update_node(node(70, 8_000)).unwrap();
+        let [_, (_, changed), ..] = columns(&writer)[..] else { panic!("four chunks") };
+        assert_eq!(changed.map(|cpu| cpu == 8_000).iter().filter(|is| **is).count(), 1);
+        let others = columns(&writer).into_iter().filter(|of| *of == first);
+        assert_eq!(others.count(), 3);
+    }
+
+    #[test]
+    fn unusual_amounts_have_columns_only_while_a_pod_requests_them() {
+        let mut chunk = Chunk::new(0, 0, None);
+        let amounts = |chunk: &Chunk| chunk.amounts().count();
+        let (usual, default, storage) = ([7, 9, 0, 7, 9], [0, 0, 0, 100, 200], [1, 1, 5, 1, 1]);
+        chunk.add_requested(3, usual, 1);
+        assert_eq!((amounts(&chunk), chunk.requested_at(3)), (2, usual));
+        chunk.add_requested(3, default, 1);
+        chunk.add_requested(4, storage, 1);
+        assert_eq!(amounts(&chunk), 5);
+        assert_eq!(chunk.requested_at(3), [7, 9, 0, 107, 209]);
+        assert_eq!(chunk.requested_at(4), storage);
+        assert_eq!(chunk.columns(4).requested, storage);
+        chunk.add_requested(3, default, -1);
+        assert_eq!((amounts(&chunk), chunk.requested_at(3)), (3, usual));
+        chunk.add_requested(4, storage, -1);
+        assert_eq!((amounts(&chunk), chunk.requested_at(4)), (2, [0; 5]));
     }
 }

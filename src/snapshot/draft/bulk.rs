@@ -135,17 +135,7 @@ impl Filling {
 
 /// Returns the largest requested amount in a chunk.
 fn largest(chunk: &Chunk) -> i64 {
-    let requested = &chunk.requested;
-    let columns = [
-        &requested.cpu,
-        &requested.memory,
-        &requested.ephemeral_storage,
-        &requested.non_zero_cpu,
-        &requested.non_zero_memory,
-    ];
-    let scalars = chunk.scalars.iter().flat_map(|scalars| scalars.iter());
-    let columns = columns.into_iter().chain(scalars.map(|scalar| &scalar.amount));
-    columns.flatten().copied().max().unwrap_or(0)
+    chunk.amounts().flatten().copied().max().unwrap_or(0)
 }
 
 impl Draft {

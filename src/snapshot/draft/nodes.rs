@@ -157,7 +157,7 @@ impl Draft {
         let zone = self.zone_of(node)?;
         let identity = Identity::new(node.name.clone(), self.cluster.generation);
         let slot = self.new_slot(&node.name)?;
-        self.append(zone, slot, (triomphe::Arc::new(identity), None), &Columns::default());
+        self.append(zone, slot, (triomphe::Arc::new(identity), None), &Columns::of(node));
         self.cluster.counts.nodes += 1;
         Some(slot)
     }
@@ -216,7 +216,6 @@ impl Draft {
             for (resource, _) in allocatable_scalars(chunk, at) {
                 chunk.set_allocatable_scalar(at, resource, 0);
             }
-            chunk.set_node(at, None, 0, 0);
             chunk.requested_mut().generation[at] = generation;
         });
         self.release_resources(node.allocatable.scalars.iter().map(|(name, _)| name));
@@ -227,6 +226,8 @@ impl Draft {
         } else {
             let ghosts = self.rest().zones.ghosts();
             self.move_to_end(slot, ghosts);
+            // Not before: the other nodes of the lane's former chunk may share its amounts.
+            self.change_lane(slot, |chunk, at, _| chunk.set_node(at, None, 0, 0));
         }
     }
 
@@ -468,7 +469,13 @@ impl Draft {
         let mut next_chunk = self.cluster.rest.next_chunk;
         let span = self.span();
         let id = self.numbers.chunks.take(&mut next_chunk, span)?;
-        self.cluster.chunks.insert(id, Chunk::new(zone, next), generation);
+        let chunks = &mut self.cluster.chunks;
+        let like = match last {
+            Some(last) => chunks.get(last),
+            None => chunks.at_or_before(id).map(|(_, chunk)| chunk),
+        };
+        let chunk = Chunk::new(zone, next, like);
+        chunks.insert(id, chunk, generation);
         let rest = self.rest();
         rest.next_chunk = next_chunk;
         rest.zones.update(zone, |zone| {

@@ -475,15 +475,15 @@ pub(super) fn add(
 }
 
 fn add_guaranteed(chunk: &mut Chunk, at: usize, amounts: &Amounts<'_>, sign: i64) {
-    let resources = &amounts.spec.resources;
-    let requested = chunk.requested_mut();
-    let sum = |sum: &mut i64, amount: i64| *sum = sum.wrapping_add(amount.wrapping_mul(sign));
-    sum(&mut requested.cpu[at], resources.placed.cpu.0);
-    sum(&mut requested.memory[at], resources.placed.memory.0);
-    sum(&mut requested.ephemeral_storage[at], resources.placed.ephemeral_storage.0);
-    sum(&mut requested.non_zero_cpu[at], resources.placed_non_zero.cpu.0);
-    sum(&mut requested.non_zero_memory[at], resources.placed_non_zero.memory.0);
-    chunk.rebalance(at);
+    let PodResources { placed, placed_non_zero, .. } = &amounts.spec.resources;
+    let requested = [
+        placed.cpu.0,
+        placed.memory.0,
+        placed.ephemeral_storage.0,
+        placed_non_zero.cpu.0,
+        placed_non_zero.memory.0,
+    ];
+    chunk.add_requested(at, requested, sign);
     for (resource, amount) in &amounts.scalars {
         let has = chunk.requested_scalar(*resource).map_or(0, |column| column[at]);
         let sum = has.wrapping_add(amount.wrapping_mul(sign));
