@@ -1,6 +1,6 @@
 //! The two accounts of a node: allocatable and requested resources by class of pods.
 //!
-//! Guaranteed pods use the columns that every chunk has. Best-effort pods use columns of the kind that scalar resources
+//! Guaranteed pods use the columns that every chunk has, and one for ephemeral storage. Best-effort pods use columns of the kind that scalar resources
 //! use, under numbers that no scalar has. Such a column exists only in chunks with a non-zero amount, moves and
 //! disappears with its lane as a scalar's column does, and costs nothing if there is none.
 
@@ -11,7 +11,11 @@ use super::cluster::Cluster;
 use super::pod_index::MAX_SLOTS;
 
 /// The bit set in the numbers of the best-effort account's columns.
-pub(super) const BEST_EFFORT: ResourceId = 1 << 31;
+const BEST_EFFORT: ResourceId = 1 << 31;
+
+/// The number of the column of the ephemeral storage that guaranteed pods request. No scalar has it, nor has a column
+/// of the best-effort account without its bit.
+pub(super) const EPHEMERAL_STORAGE: ResourceId = BEST_EFFORT - 64;
 
 /// The best-effort account's columns for the resources that every node has. They are numbered downwards from
 /// `u32::MAX`, far above the number of any scalar.
@@ -32,7 +36,8 @@ impl Amount {
     }
 }
 
-const _: () = assert!(MAX_SLOTS < BEST_EFFORT && Amount::NonZeroMemory.number() > BEST_EFFORT);
+const _: () = assert!(MAX_SLOTS < EPHEMERAL_STORAGE);
+const _: () = assert!(Amount::NonZeroMemory.number() > BEST_EFFORT | EPHEMERAL_STORAGE);
 
 /// Returns whether a column belongs to the best-effort account.
 pub(crate) fn is_best_effort(column: ResourceId) -> bool {

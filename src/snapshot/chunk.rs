@@ -16,12 +16,11 @@ use triomphe::Arc;
 use crate::freeing::{self, Counted, Part};
 use crate::model::{Generation, HOSTNAME, Node};
 
-use super::account::BEST_EFFORT;
+use super::account::EPHEMERAL_STORAGE;
 use super::cluster::Cluster;
 use super::cost;
 use super::lane::{EMPTY, Identity, Lane};
 use super::node_info::NodeInfo;
-use super::pod_index::MAX_SLOTS;
 use super::tally::{Tallied, Tally};
 use super::victims::VictimIndex;
 
@@ -76,7 +75,7 @@ pub struct Chunk {
     pub(crate) live: u64,
     pub(crate) fixed: Arc<Fixed>,
     pub(crate) requested: Single<Requested>,
-    /// `None` if these are the amounts in `requested`, because no container leaves them to Kubernetes' default.
+    /// `None` if the amounts equal those in `requested`, because every container requests cpu and memory.
     non_zero: Option<Single<NonZeroRequested>>,
     /// The requested scalar resources that are non-zero in some lane, and likewise ephemeral storage.
     pub(crate) scalars: Option<Arc<Vec<ScalarColumn>>>,
@@ -101,8 +100,8 @@ pub(crate) struct Fixed {
     identities: [Option<Arc<Group<Identity>>>; LANES / GROUP],
 }
 
-/// The allocatable amounts of the resources that every node has. All lanes of a new chunk have those of its first node,
-/// so that chunks of equal nodes can share them.
+/// The allocatable amounts of the resources that every node has. Lanes without a node have any amounts, such as those of
+/// the chunk's first node or of a former one, so that chunks of equal nodes can share them.
 #[derive(Clone)]
 struct Allocatable {
     cpu: Column<i64>,
@@ -120,8 +119,8 @@ type AllocatableAt = [i64; 4];
 /// The columns that pods change. [`Single::make_mut`] copies them, and counts the copies.
 #[derive(Clone, Copy)]
 pub(crate) struct Requested {
-    pub(crate) cpu: Column<i64>,
-    pub(crate) memory: Column<i64>,
+    cpu: Column<i64>,
+    memory: Column<i64>,
     pub(crate) pods: Column<u32>,
     pub(crate) generation: Column<Generation>,
     /// See [`Chunk::balance`].
@@ -138,11 +137,6 @@ struct NonZeroRequested {
     cpu: Column<i64>,
     memory: Column<i64>,
 }
-
-/// The number of the column of requested ephemeral storage, which no scalar resource has.
-const EPHEMERAL_STORAGE: ResourceId = BEST_EFFORT - 1;
-
-const _: () = assert!(MAX_SLOTS < EPHEMERAL_STORAGE);
 
 pub(super) static NOTHING: Column<i64> = [0; LANES];
 
@@ -622,7 +616,8 @@ impl Chunk {
         self.live &= !(1 << at);
     }
 
-    /// Writes a node's own properties into its columns.
+    /// Writes a node's own properties into its columns. If there is no node any more, its allocatable amounts stay: the
+    /// chunk may share them.
     pub(crate) fn set_node(
         &mut self,
         at: usize,
@@ -630,7 +625,9 @@ impl Chunk {
         taints: SetId,
         labels: SetId,
     ) {
-        self.set_allocatable(at, allocatable_of(node));
+        if node.is_some() {
+            self.set_allocatable(at, allocatable_of(node));
+        }
         let fixed = self.fixed_mut();
         fixed.taints[at] = taints;
         fixed.labels[at] = labels;
@@ -677,6 +674,7 @@ impl Chunk {
         let differs = (cpu, memory) != (non_zero_cpu, non_zero_memory);
         if differs && self.non_zero.is_none() {
             let Requested { cpu, memory, .. } = *self.requested;
+            cost::copied::<NonZeroRequested>(0);
             self.non_zero = Some(Single::new(NonZeroRequested { cpu, memory }));
         }
         let requested = self.requested.make_mut();
@@ -694,7 +692,7 @@ impl Chunk {
         self.rebalance(at);
     }
 
-    /// Returns the columns of requested amounts, without those that equal others.
+    /// Returns the columns of requested amounts that the chunk stores.
     pub(crate) fn amounts(&self) -> impl Iterator<Item = &Column<i64>> {
         let Requested { cpu, memory, .. } = &*self.requested;
         let non_zero = self.non_zero.iter().flat_map(|own| [&own.cpu, &own.memory]);
@@ -709,7 +707,11 @@ impl Chunk {
     }
 
     pub(crate) fn set_requested_scalar(&mut self, at: usize, resource: ResourceId, amount: i64) {
-        let columns = Arc::make_mut(self.scalars.get_or_insert_with(|| Arc::new(Vec::new())));
+        let columns = self.scalars.get_or_insert_with(|| Arc::new(Vec::new()));
+        if !columns.is_unique() {
+            cost::copied_bytes(size_of_val(&***columns), 0);
+        }
+        let columns = Arc::make_mut(columns);
         set_scalar(columns, at, resource, amount);
         if columns.is_empty() {
             self.scalars = None;
@@ -721,7 +723,7 @@ impl Chunk {
         let scalars = |columns: &[ScalarColumn]| {
             columns
                 .iter()
-                .filter(|c| c.amount[at] != 0 && c.resource != EPHEMERAL_STORAGE)
+                .filter(|c| c.amount[at] != 0)
                 .map(|c| (c.resource, c.amount[at]))
                 .collect()
         };
@@ -792,9 +794,9 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    /// Returns the columns of a new node, of which only the amounts are set.
-    pub(crate) fn of(node: &Node) -> Columns {
-        Columns { allocatable: allocatable_of(Some(node)), ..Columns::default() }
+    /// Returns the columns with the allocatable amounts of this node.
+    pub(crate) fn with_allocatable(self, node: Option<&Node>) -> Columns {
+        Columns { allocatable: allocatable_of(node), ..self }
     }
 }
 
@@ -829,7 +831,7 @@ fn set_scalar(columns: &mut Vec<ScalarColumn>, at: usize, resource: ResourceId, 
 mod tests {
     use super::*;
     use crate::cache::{Config, Engine, Writer};
-    use crate::model::node;
+    use crate::model::{node, pod};
 
     #[test]
     fn a_shared_value_is_copied_and_counted_once() {
@@ -843,51 +845,76 @@ mod tests {
         assert_eq!((held[0], value[0], value[1]), (1, 2, 3));
     }
 
+    /// The addresses and values of the allocatable cpu of all chunks.
+    fn shared_cpu(writer: &Writer) -> Vec<(usize, Column<i64>)> {
+        let cpu = |(_, chunk): (u32, &Chunk)| {
+            let cpu = *chunk.allocatable_cpu();
+            (std::ptr::from_ref(chunk.allocatable_cpu()).addr(), cpu)
+        };
+        writer.cluster().chunks.iter().map(cpu).collect()
+    }
+
+    fn in_zone(n: usize, cpu: i64) -> Node {
+        node(format!("n{n}")).zone(["a", "b", "c"][n % 3]).cpu(cpu).pods(110).build()
+    }
+
     #[test]
     fn chunks_of_equal_nodes_share_their_allocatable_amounts() {
         let (mut writer, _) = Engine::inline(Config::default());
-        let node = |n: usize, cpu: i64| node(format!("n{n}")).zone("a").cpu(cpu).pods(110).build();
-        for n in 0..3 * LANES {
-            writer.add_node(node(n, 4_000)).unwrap();
+        for n in 0..4 * LANES {
+            // The pods of some nodes arrive before them.
+            if n % 5 == 0 {
+                writer.add_pod(pod(format!("p{n}")).cpu(1).on(format!("n{n}")).build()).unwrap();
+            }
+            writer.add_node(in_zone(n, 4_000)).unwrap();
         }
-        let columns = |writer: &Writer| -> Vec<(usize, Column<i64>)> {
-            let chunks = writer.cluster().chunks.iter();
-            chunks
-                .map(|(_, chunk)| chunk.allocatable_cpu())
-                .map(|cpu| (std::ptr::from_ref(cpu).addr(), *cpu))
-                .collect()
-        };
-        let [first, second, third] = columns(&writer)[..] else { panic!("three chunks") };
-        assert_eq!(first, (second.0, [4_000; LANES]));
-        assert_eq!(second, third);
-        // Lanes that become empty do not end it. The node is added to a chunk of its own.
-        writer.remove_node("n150").unwrap();
-        writer.add_node(node(150, 4_000)).unwrap();
-        assert_eq!(columns(&writer), [first; 4]);
+        // Those of the first zone, of the ghosts, and the second chunk of each zone.
+        let all = shared_cpu(&writer);
+        let has_nodes = |of: &&(usize, Column<i64>)| of.1[0] != 0;
+        let first = *all.iter().find(has_nodes).unwrap();
+        assert_eq!(all.iter().filter(has_nodes).collect::<Vec<_>>(), [&first; 6]);
+        // Nodes that leave, with or without pods, come back or move do not end the sharing.
+        for n in [12, 13, 15] {
+            writer.remove_node(format!("n{n}")).unwrap();
+            writer.add_node(in_zone(n, 4_000)).unwrap();
+        }
+        writer.update_node(Node { zone: in_zone(1, 1).zone, ..in_zone(30, 4_000) }).unwrap();
+        let all = shared_cpu(&writer);
+        assert!(all.iter().filter(has_nodes).all(|of| *of == first));
         // A node that differs ends it, for its own chunk.
-        writer.update_node(node(70, 8_000)).unwrap();
-        let [_, (_, changed), ..] = columns(&writer)[..] else { panic!("four chunks") };
-        assert_eq!(changed.map(|cpu| cpu == 8_000).iter().filter(|is| **is).count(), 1);
-        let others = columns(&writer).into_iter().filter(|of| *of == first);
-        assert_eq!(others.count(), 3);
+        cost::take();
+        writer.update_node(in_zone(70, 8_000)).unwrap();
+        assert!(cost::take().bytes >= size_of::<Allocatable>() as u64);
+        let after = shared_cpu(&writer);
+        let changed: Vec<_> = after.iter().filter(|of| !all.contains(of)).collect();
+        let [(_, cpu)] = changed[..] else { panic!("one chunk") };
+        assert_eq!(cpu.iter().filter(|cpu| **cpu == 8_000).count(), 1);
+        assert_eq!(cpu.iter().filter(|cpu| **cpu == 4_000).count(), LANES - 1);
     }
 
     #[test]
     fn unusual_amounts_have_columns_only_while_a_pod_requests_them() {
-        let mut chunk = Chunk::new(0, 0, None);
-        let amounts = |chunk: &Chunk| chunk.amounts().count();
-        let (usual, default, storage) = ([7, 9, 0, 7, 9], [0, 0, 0, 100, 200], [1, 1, 5, 1, 1]);
-        chunk.add_requested(3, usual, 1);
-        assert_eq!((amounts(&chunk), chunk.requested_at(3)), (2, usual));
-        chunk.add_requested(3, default, 1);
-        chunk.add_requested(4, storage, 1);
-        assert_eq!(amounts(&chunk), 5);
-        assert_eq!(chunk.requested_at(3), [7, 9, 0, 107, 209]);
-        assert_eq!(chunk.requested_at(4), storage);
-        assert_eq!(chunk.columns(4).requested, storage);
-        chunk.add_requested(3, default, -1);
-        assert_eq!((amounts(&chunk), chunk.requested_at(3)), (3, usual));
-        chunk.add_requested(4, storage, -1);
-        assert_eq!((amounts(&chunk), chunk.requested_at(4)), (2, [0; 5]));
+        let usual = [7, 9, 0, 7, 9];
+        let unusual = [[3, 1, 0, 100, 1], [1, 3, 0, 1, 200], [1, 1, 5, 1, 1]];
+        for (first, second) in [(0, 1), (1, 0), (0, 2), (2, 1)] {
+            let mut chunk = Chunk::new(0, 0, None);
+            let stored = |chunk: &Chunk| chunk.amounts().count();
+            chunk.add_requested(5, usual, 1);
+            assert_eq!(stored(&chunk), 2);
+            for pod in [first, second] {
+                chunk.add_requested(pod, unusual[pod], 1);
+            }
+            let check = |chunk: &Chunk, of: [RequestedAt; 2]| {
+                assert_eq!(chunk.requested_at(5), usual);
+                assert_eq!([first, second].map(|pod| chunk.requested_at(pod)), of);
+                assert_eq!([first, second].map(|pod| chunk.columns(pod).requested), of);
+            };
+            check(&chunk, [unusual[first], unusual[second]]);
+            chunk.add_requested(first, unusual[first], -1);
+            check(&chunk, [[0; 5], unusual[second]]);
+            chunk.add_requested(second, unusual[second], -1);
+            check(&chunk, [[0; 5]; 2]);
+            assert_eq!(stored(&chunk), 2);
+        }
     }
 }

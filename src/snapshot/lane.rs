@@ -37,8 +37,8 @@ const NO_TIME: i64 = i64::MIN;
 const _: () = assert!(BLOCK <= u8::BITS as usize, "a bit per pod");
 const _: () = assert!(size_of::<PodRecord>() == 48, "a placement copies up to eight records");
 
-/// Number of pods in a full block. A placement copies at most this many. Larger blocks take less memory per pod: with
-/// 32 of them, 6 % less, but a placement 20 % longer.
+/// Number of pods in a full block. A placement copies at most this many. With blocks of 32 pods, a pod takes 6 % less
+/// memory, and a placement 20 % longer.
 const BLOCK: usize = 8;
 
 /// The pods of one node.
@@ -56,7 +56,7 @@ struct Block {
     records: Vec<PodRecord>,
     /// The texts of the pods, one after the other.
     text: String,
-    /// The pods that are assumed, one bit each.
+    /// One bit per pod: whether it is assumed.
     assumed: u8,
 }
 
@@ -151,20 +151,17 @@ impl Pods {
         self.block(at).is_assumed(at % BLOCK)
     }
 
-    /// Reserves room for one more pod, and for few others: a load adds many pods to each lane, and the first placement
-    /// after it copies the last block anyway.
+    /// Reserves room for one more pod only: a load adds many pods to each lane, and the first placement after it copies
+    /// the last block anyway.
     pub(crate) fn reserve_for(&mut self, pod: &Pod) {
         let Block { records, text, .. } = &mut self.last;
         if records.len() == BLOCK {
             return;
         }
         if records.len() == records.capacity() {
-            records.reserve_exact((records.len() / 16 + 1).min(BLOCK - records.len()));
+            records.reserve_exact(1);
         }
-        let new = pod.name.len() + pod.uid.key().1.map_or(0, str::len);
-        if text.len() + new > text.capacity() {
-            text.reserve_exact(new + text.len() / 16);
-        }
+        text.reserve_exact(pod.name.len() + pod.uid.key().1.map_or(0, str::len));
     }
 
     /// Adds a pod. Callers have checked that the lengths of its name and uid fit in 16 bits each.
@@ -234,10 +231,10 @@ impl std::fmt::Debug for Pods {
 }
 
 impl Block {
-    /// Returns the range of the text of the pod at this index, or of the next one. O([`BLOCK`]).
+    /// Returns the range of the text of the pod at this index. O([`BLOCK`]).
     fn range(&self, at: usize) -> Range<usize> {
         let start = self.records[..at].iter().map(PodRecord::text_len).sum();
-        start..start + self.records.get(at).map_or(0, PodRecord::text_len)
+        start..start + self.records[at].text_len()
     }
 
     /// Returns the name of the pod at this index, whose record this is.
@@ -247,8 +244,10 @@ impl Block {
     }
 
     fn uid_text(&self, at: usize, record: &PodRecord) -> Option<&str> {
-        let Range { start, end } = self.range(at);
-        (record.uid_len > 0).then(|| &self.text[start + usize::from(record.name_len)..end])
+        (record.uid_len > 0).then(|| {
+            let Range { start, end } = self.range(at);
+            &self.text[start + usize::from(record.name_len)..end]
+        })
     }
 
     fn has_uid(
@@ -301,15 +300,18 @@ impl Block {
 
     /// Removes a pod; the last pod of the block takes its index.
     fn swap_remove(&mut self, at: usize) -> PodRecord {
+        if at + 1 == self.records.len() {
+            self.text.truncate(self.range(at).start);
+            return self.records.swap_remove(at);
+        }
         let last = self.pop();
-        if at == self.records.len() { last.record } else { self.replace(at, last) }
+        self.replace(at, last)
     }
 
     /// Removes the last pod.
     fn pop(&mut self) -> Removed {
         let at = self.records.len() - 1;
         let (text, assumed) = (self.text.split_off(self.range(at).start), self.is_assumed(at));
-        self.set_assumed(at, false);
         Removed { record: self.records.swap_remove(at), text, assumed }
     }
 
@@ -468,15 +470,16 @@ mod tests {
     use super::*;
     use crate::model::pod;
 
-    /// The name, the uid and the template of each pod.
-    type List = Vec<(String, String, u32)>;
+    /// The name, the uid and the template of each pod, and whether it is assumed.
+    type List = Vec<(String, Uid, u32, bool)>;
 
     fn seen(pods: &Pods) -> List {
         let all = (0..pods.len()).filter_map(|at| Some((at, pods.get(at)?)));
-        all.map(|(at, record)| {
-            (pods.name(at).to_owned(), pods.uid(at, record).to_string(), record.template)
-        })
-        .collect()
+        let of = |(at, record): (usize, &PodRecord)| {
+            let name = pods.name(at).to_owned();
+            (name, pods.uid(at, record), record.template, pods.is_assumed(at))
+        };
+        all.map(of).collect()
     }
 
     /// Pods equal a list under any additions and removals, across the ends of blocks, and copies do not change.
@@ -492,21 +495,29 @@ mod tests {
             let adds_of_4 = if grows { 3 } else { 1 };
             if list.is_empty() || (random >> 16) % 4 < adds_of_4 {
                 let name = format!("{}-{step}", "n".repeat(random as usize >> 28));
-                let pod = pod(name.as_str()).build();
-                pods.push(&pod, step, false);
-                list.push((name, pod.uid.to_string(), step));
+                let mut pod = pod(name.as_str()).build();
+                if random >> 20 & 1 == 1 {
+                    pod.uid = Uid::new(&format!("{random:08x}-0000-4000-8000-{step:012x}"));
+                }
+                let is_assumed = random >> 21 & 1 == 1;
+                pods.push(&pod, step, is_assumed);
+                list.push((name, pod.uid, step, is_assumed));
             } else {
                 let at = random as usize % list.len();
-                let (_, uid, _) = list.swap_remove(at);
-                assert_eq!(pods.swap_remove(at), Uid::new(&uid).key().0);
+                let (_, uid, ..) = list.swap_remove(at);
+                assert_eq!(pods.swap_remove(at), uid.key().0);
             }
-            if let Some((_, uid, _)) = list.get(random as usize >> 8) {
-                let uid = Uid::new(uid);
+            if let Some((_, uid, ..)) = list.get(random as usize >> 8) {
                 assert_eq!(pods.find(uid.key().0, uid.key().1), Some(random as usize >> 8));
             }
             if let Some(at) = (random as usize >> 4).checked_rem(list.len()) {
                 pods.set_template(at, random);
                 list[at].2 = random;
+                let mut pod = pod(list[at].0.as_str()).build();
+                pod.uid = list[at].1.clone();
+                list[at].3 = random >> 22 & 1 == 1;
+                assert!(pods.revise(at, &pod, random, list[at].3));
+                assert!(!pods.revise(at, &pod, !random, !list[at].3));
             }
             assert_eq!(pods.is_empty(), list.is_empty());
             assert!(pods.get(list.len()).is_none() && pods.get(list.len() + BLOCK).is_none());

@@ -25,6 +25,7 @@ use rayon::prelude::*;
 use crate::freeing;
 use crate::model::{Generation, Name, Pod, Template, hash_of, key_hash, pod_name_hash};
 
+use super::super::account::EPHEMERAL_STORAGE;
 use super::super::chunk::{Chunk, NodeSlot, Place, lanes};
 use super::super::cluster::Cluster;
 use super::super::custom::PlacedPod;
@@ -41,7 +42,7 @@ pub(crate) const MAX_RUN: usize = 1 << 17;
 /// The most numbers that one run may take from a table. Each table has at least this many left.
 const MAX_NUMBERS: usize = 1 << 17;
 
-const _: () = assert!(MAX_SLOTS as usize + MAX_NUMBERS < 1 << 31);
+const _: () = assert!(MAX_SLOTS as usize + MAX_NUMBERS < EPHEMERAL_STORAGE as usize);
 
 /// The generations of the pods of a run.
 #[derive(Clone, Copy)]

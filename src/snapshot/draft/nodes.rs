@@ -148,7 +148,7 @@ impl Draft {
         if differs.zone
             && let Some(zone) = self.zone_of(node)
         {
-            self.move_to_end(slot, zone);
+            self.move_to_end(slot, zone, Some(node));
         }
     }
 
@@ -157,7 +157,12 @@ impl Draft {
         let zone = self.zone_of(node)?;
         let identity = Identity::new(node.name.clone(), self.cluster.generation);
         let slot = self.new_slot(&node.name)?;
-        self.append(zone, slot, (triomphe::Arc::new(identity), None), &Columns::of(node));
+        self.append(
+            zone,
+            slot,
+            (triomphe::Arc::new(identity), None),
+            &Columns::default().with_allocatable(Some(node)),
+        );
         self.cluster.counts.nodes += 1;
         Some(slot)
     }
@@ -216,6 +221,7 @@ impl Draft {
             for (resource, _) in allocatable_scalars(chunk, at) {
                 chunk.set_allocatable_scalar(at, resource, 0);
             }
+            chunk.set_node(at, None, 0, 0);
             chunk.requested_mut().generation[at] = generation;
         });
         self.release_resources(node.allocatable.scalars.iter().map(|(name, _)| name));
@@ -225,9 +231,7 @@ impl Draft {
             self.drop_ghost(slot);
         } else {
             let ghosts = self.rest().zones.ghosts();
-            self.move_to_end(slot, ghosts);
-            // Not before: the other nodes of the lane's former chunk may share its amounts.
-            self.change_lane(slot, |chunk, at, _| chunk.set_node(at, None, 0, 0));
+            self.move_to_end(slot, ghosts, None);
         }
     }
 
@@ -338,9 +342,10 @@ impl Draft {
         }
     }
 
-    fn move_to_end(&mut self, slot: NodeSlot, zone: ZoneId) {
-        if let Some((node, columns)) = self.detach(slot) {
-            self.append(zone, slot, node, &columns);
+    /// Moves a lane to the end of a zone, with the allocatable amounts of `node`.
+    fn move_to_end(&mut self, slot: NodeSlot, zone: ZoneId, node: Option<&Node>) {
+        if let Some((parts, columns)) = self.detach(slot) {
+            self.append(zone, slot, parts, &columns.with_allocatable(node));
         }
     }
 

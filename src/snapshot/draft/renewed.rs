@@ -126,7 +126,7 @@ pub(crate) mod damage {
         ("used claims", |draft| rest(draft).claims = Default::default()),
         ("members of pod groups", |draft| rest(draft).groups = Default::default()),
         ("images", |draft| rest(draft).images = Default::default()),
-        ("node n1", |draft| in_chunk(draft, "n1", |chunk| chunk.requested_mut().cpu[0] += 1)),
+        ("node n1", |draft| in_chunk(draft, "n1", |chunk| chunk.add_requested(0, [1; 5], 1))),
         ("marks of node n2", |draft| in_chunk(draft, "n2", |chunk| chunk.affinity = 0)),
     ];
 
