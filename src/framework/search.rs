@@ -71,9 +71,9 @@ impl<'a> FoundChunks<'a> {
     }
 }
 
-/// Begins to load the columns that most searches read, unless the chunk shares them with `loaded`: resources and
-/// numbers of pods. In a large cluster, they are not in the caches of the core, and loading them takes longer than
-/// judging them.
+/// Begins to load the columns that most searches read: resources and numbers of pods. In a large cluster, they are not
+/// in the caches of the core, and loading them takes longer than judging them. Columns that the chunk shares with
+/// `loaded` are left out.
 fn prefetch(chunk: &Chunk, loaded: &Chunk) {
     dispatch::prefetch(&chunk.fixed.unschedulable);
     dispatch::prefetch(chunk.pods());

@@ -1,8 +1,8 @@
 //! The two accounts of a node: allocatable and requested resources by class of pods.
 //!
-//! Guaranteed pods use the columns that every chunk has, and one for ephemeral storage. Best-effort pods use columns of the kind that scalar resources
-//! use, under numbers that no scalar has. Such a column exists only in chunks with a non-zero amount, moves and
-//! disappears with its lane as a scalar's column does, and costs nothing if there is none.
+//! Guaranteed pods use the columns that every chunk has, and one for ephemeral storage. Best-effort pods use columns of
+//! the kind that scalar resources use, under numbers that no scalar has. Such a column exists only in chunks with a
+//! non-zero amount, moves and disappears with its lane as a scalar's column does, and costs nothing if there is none.
 
 use crate::model::{Bytes, MilliCpu, NonZero, PodClass, PodResources, Resources, Scalars};
 
